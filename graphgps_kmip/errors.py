@@ -8,6 +8,10 @@ message, so that they pass through pickle: from DataLoader workers, process pool
 
 from __future__ import annotations
 
+import functools
+import sys
+from collections.abc import Callable
+
 
 class UserError(Exception):
     """Base of all errors that a user can fix."""
@@ -82,6 +86,24 @@ def is_out_of_memory(error: BaseException) -> bool:
 def is_users(error: BaseException) -> bool:
     """Return whether an error is one that a user can fix, rather than a bug: by its type alone."""
     return isinstance(error, (UserError, OSError)) or is_out_of_memory(error) or is_left_alone(error)
+
+
+def report_mistakes(main: Callable[[list[str]], int]) -> Callable[[list[str]], int]:
+    """Let the main function of a command report a user's mistake in one line with code 2; an interrupt has code 130."""
+
+    @functools.wraps(main)
+    def run(argv: list[str]) -> int:
+        try:
+            return main(argv)
+        except KeyboardInterrupt:
+            return 130
+        except Exception as error:
+            if not is_users(error):
+                raise
+            print(f"error: {one_line(error)}", file=sys.stderr)
+            return 2
+
+    return run
 
 
 def one_line(error: BaseException) -> str:

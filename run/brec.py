@@ -15,8 +15,8 @@ from pathlib import Path
 
 from graphgps_kmip.common.json_files import read_artefact, write_json
 from graphgps_kmip.data.sets.brec import CATEGORIES
-from graphgps_kmip.errors import ResultsError, UserError, one_line
-from graphgps_kmip.expressivity.brec_results import TOTAL, CategoryRow, category_rows, read_results, table_text
+from graphgps_kmip.errors import ResultsError, report_mistakes
+from graphgps_kmip.expressivity.brec_protocol import TOTAL, CategoryRow, category_rows, read_results, table_text
 from graphgps_kmip.results.run_record import read_record
 
 FILE = "brec.jsonl"
@@ -27,12 +27,7 @@ Cells = dict[str, list[float]]
 
 
 def row_of(rows: Sequence[CategoryRow], sample: bool = False) -> Cells:
-    """Return the cells of a table's row: column -> its one number, for the categories that are tested completely.
-
-    Args:
-        rows: of the categories and all pairs, see `category_rows`.
-        sample (bool, optional): Categories count as soon as one pair is tested. (default: ``False``)
-    """
+    """Return the cells of a row, column -> its number, for categories that are tested completely (sample: in part)."""
     whole = [row for row in rows if (row.tested > 0 if sample else row.tested == row.pairs)]
     cells: Cells = {NAMES[row.category]: [row.distinguished] for row in whole}
     if rows[-1] in whole:
@@ -40,22 +35,18 @@ def row_of(rows: Sequence[CategoryRow], sample: bool = False) -> Cells:
     return cells | {UNRELIABLE: [rows[-1].unreliable]} if whole else {}
 
 
-def of_run(folder: Path, sample: bool) -> list[CategoryRow]:
-    """Return the counts of a finished run.
-
-    Raises:
-        ResultsError: it is not finished, or a sample where results are wanted, or the other way round.
-    """
+def count_run(folder: Path, sample: bool) -> list[CategoryRow]:
+    """Return the counts of a finished run, which must be a sample or not."""
     record = read_record(folder) or {}
     if not record.get("finished"):
         raise ResultsError(f"{folder} holds no finished run: run train.mode brec there first")
     if bool(record.get("sample")) != sample:
-        words = ("a result: leave --sample out", "a sample: give --sample")
-        raise ResultsError(f"{folder} holds {words[not sample]}, or name another folder")
+        content = "a result: leave --sample out" if sample else "a sample: give --sample"
+        raise ResultsError(f"{folder} holds {content}, or name another folder")
     return category_rows(read_results(folder / FILE)[1], CATEGORIES)
 
 
-def of_colours(path: Path, sample: bool) -> dict[str, list[CategoryRow]]:
+def count_colours(path: Path, sample: bool) -> dict[str, list[CategoryRow]]:
     """Return the counts of each colour refinement in a file of ``run/expressivity.py brec``, by its name."""
     content = read_artefact(path)
     if bool(content.get("sample")) != sample:
@@ -69,7 +60,8 @@ def of_colours(path: Path, sample: bool) -> dict[str, list[CategoryRow]]:
     }
 
 
-def main(words: list[str]) -> int:
+@report_mistakes
+def main(argv: list[str]) -> int:
     """Write the table; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="+", default=[], metavar="NAME=FOLDER", help="rows, and the runs' folders")
@@ -78,21 +70,17 @@ def main(words: list[str]) -> int:
     columns = [*PRINTED, UNRELIABLE]
     parser.add_argument("--columns", nargs="+", choices=columns, default=list(PRINTED), help="columns of the table")
     parser.add_argument("--sample", action="store_true", help="the runs are on sample data")
-    args = parser.parse_args(words)
-    if wrong := [word for word in args.rows if "=" not in word.strip("=")]:
+    args = parser.parse_args(argv)
+    if wrong := [row for row in args.rows if "=" not in row.strip("=")]:
         parser.error(f"--rows: expected NAME=FOLDER, got {wrong[0]!r}")
-    try:
-        counted = of_colours(args.wl, args.sample) if args.wl else {}
-        for word in args.rows:
-            name, _, folder = word.rpartition("=")  # S=3=folder
-            counted[name] = of_run(Path(folder), args.sample)
-    except UserError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return 2
+    counted = count_colours(args.wl, args.sample) if args.wl else {}
+    for row in args.rows:
+        name, _, folder = row.rpartition("=")  # S=3=folder
+        counted[name] = count_run(Path(folder), args.sample)
     cells = {}
     for name, rows in counted.items():
         print(f"{'SAMPLE, made-up pairs: ' if args.sample else ''}{name}\n{table_text(rows)}\n")
-        cells[name] = {column: found for column, found in row_of(rows, args.sample).items() if column in args.columns}
+        cells[name] = {column: cell for column, cell in row_of(rows, args.sample).items() if column in args.columns}
     write_json(args.out, {"cells": cells})
     return 0
 

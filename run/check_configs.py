@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch_geometric.graphgym.optim import create_optimizer
 
-from graphgps_kmip.errors import TrainingDiverged, is_users, one_line
+from graphgps_kmip.errors import ConfigError, TrainingDiverged, is_users, one_line, report_mistakes
 from graphgps_kmip.gym import cfg
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.data_loading import current_loaders
@@ -52,12 +52,9 @@ class Outcome:
 
 
 def check(file: Path) -> Outcome:
-    """Load, build and train two steps; the first mistake of the file ends it.
+    """Load, build and train two steps until the first mistake of the file; faults of this package are raised.
 
-    The estimator of a sparse network is trained for an epoch first, into a folder that is removed.
-
-    Raises:
-        Exception: what is a fault of this package and not of the file.
+    The estimator of a sparse network is trained for an epoch first, into a temporary folder.
     """
     stage, dialect = "load", ""
     try:
@@ -67,11 +64,11 @@ def check(file: Path) -> Outcome:
         adopt_settings()
         with TemporaryDirectory() as folder:
             run, fabric = planned_runs(1)[0], launch()
-            words = [*SMALL, *ESTIMATOR, "out_dir", f"{folder}/results"]
-            adopt_estimator(words)
+            settings = [*SMALL, *ESTIMATOR, "out_dir", f"{folder}/results"]
+            adopt_estimator(settings)
             with configured(run):
                 if is_sparse(cfg):
-                    cfg.spexphormer.scores = scores_of(run, words, fabric, run_experiment)
+                    cfg.spexphormer.scores = scores_of(run, settings, fabric, run_experiment)
                 parts = assemble()
                 stage = "train"
                 _train(parts, current_loaders(parts.dataset, parts.info.level, fabric)[0])
@@ -96,17 +93,17 @@ def _train(parts: Parts, loader: object) -> None:
         optimizer.step()
 
 
-def main(words: list[str]) -> int:
+@report_mistakes
+def main(argv: list[str]) -> int:
     """Print a line for each file and the counts; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="folders, searched below, or files")
     parser.add_argument("--only", default="", metavar="TEXT", help="files whose path has this text")
-    args = parser.parse_args(words)
-    found = [path for one in args.folders for path in ([one] if one.is_file() else sorted(one.rglob("*.yaml")))]
-    files = [file for file in found if args.only in str(file)]
+    args = parser.parse_args(argv)
+    files = [path for root in args.folders for path in ([root] if root.is_file() else sorted(root.rglob("*.yaml")))]
+    files = [file for file in files if args.only in str(file)]
     if not files:
-        print(f"error: no YAML file in {', '.join(map(str, args.folders))}", file=sys.stderr)
-        return 2
+        raise ConfigError(f"no YAML file in {', '.join(map(str, args.folders))}")
     running = 0
     for file in files:
         outcome = check(file)

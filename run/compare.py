@@ -11,13 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from graphgps_kmip.errors import ResultsError, is_users, one_line
+from graphgps_kmip.errors import ResultsError, report_mistakes
 
 MAIN = Path(__file__).resolve().parents[1] / "main.py"
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Train what is not finished yet, one config after the other, and print the table; return the exit code.
+    """Train the unfinished configs, one after the other, and print the table; return the exit code.
 
     Raises:
         UserError: two configs have one results folder, or one asks for sample data (both before anything is trained);
@@ -26,41 +26,34 @@ def compare(args: argparse.Namespace) -> int:
     from graphgps_kmip.gym.planned_runs import planned_folder  # loads torch_geometric: seconds
     from graphgps_kmip.report.comparison import check_distinct, comparison
 
-    words = ["out_dir", str(args.out_dir), *args.set]
+    settings = ["out_dir", str(args.out_dir), *args.set]
     # Asked of the config itself: a name_tag, an out_dir or sample data move the folder.
-    folders = {str(file): planned_folder(["--cfg", str(file), *words], Path()) for file in args.files}
+    folders = {str(file): planned_folder(["--cfg", str(file), *settings], Path()) for file in args.files}
     check_distinct(folders, len(args.files))
     for file, folder in folders.items():
-        if folder != planned_folder(["--cfg", file, *words, "dataset.sample", "False"], Path()):
+        if folder != planned_folder(["--cfg", file, *settings, "dataset.sample", "False"], Path()):
             raise ResultsError(f"{file}: runs on sample data (dataset.sample True) enter no table: leave it out")
     for file in args.files:
-        command = [sys.executable, str(MAIN), "--cfg", str(file), "--repeat", str(args.repeat), *words]
+        command = [sys.executable, str(MAIN), "--cfg", str(file), "--repeat", str(args.repeat), *settings]
         if code := subprocess.call(command):
             return code
     print(comparison(list(folders.values()), args.repeat))
     return 0
 
 
-def main(words: list[str]) -> int:
-    """Return the exit code: that of a training that failed, 2 after a mistake of the user's, reported in one line."""
+@report_mistakes
+def main(argv: list[str]) -> int:
+    """Return the exit code, that of a training that failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="YAML files, the baseline first")
     parser.add_argument("--repeat", type=int, default=3, help="seeds for each (default 3)")
     parser.add_argument("--out_dir", type=Path, default=Path("results"), help="where results go (default results)")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY VALUE", help="overrides for all of them")
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    args, others = parser.parse_known_args(words)
+    args, others = parser.parse_known_args(argv)
     if others:
-        parser.error(f"{' '.join(others)}: unknown; settings of all files go behind --set, as in --set gt.kmip.k 10")
-    try:
-        return compare(args)
-    except KeyboardInterrupt:
-        return 130
-    except Exception as error:
-        if not is_users(error):
-            raise
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return 2
+        parser.error(f"{' '.join(others)}: unknown; settings of all files go after --set, as in --set gt.kmip.k 10")
+    return compare(args)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ Try next (in the project folder, after `source .venv/bin/activate`):
   an attention of your own:    python main.py --cfg examples/my_attention/digits-linear.yaml"""
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Train, then print accuracy, seconds, parameters, folders of results, the pictures, and what to try next."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--compare", action="store_true", help="train full attention too, and print both")
     parser.add_argument("--repeat", type=int, default=1, help="number of seeds (default 1)")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY VALUE", help="overrides, as for main.py")
-    args = parser.parse_args(words)
+    args = parser.parse_args(argv)
     files = [KMIP, FULL] if args.compare else [KMIP]
     for file in files:
         command = [sys.executable, ROOT / "main.py", "--cfg", ROOT / file, "--repeat", str(args.repeat)]

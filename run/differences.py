@@ -25,6 +25,7 @@ import yaml
 from torch import Tensor
 
 from graphgps_kmip.data import make_loaders
+from graphgps_kmip.errors import ConfigError, report_mistakes
 from graphgps_kmip.gym import cfg
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.experiment import assemble
@@ -43,12 +44,12 @@ class Case:
 
     Args:
         name: also of its results folders.
-        what: in words, as published.
+        what: description, as published.
         cfg: YAML file under configs/, of both sides.
         published: settings of the public code.
         both: further settings of both sides, dotted key -> value.
         ours: settings of this package, where they are not the file's.
-        train: settings of the training runs only; None: it is not trained, `what` says why.
+        train: settings of the training runs only; None: it is not trained, for the reason in `what`.
     """
 
     name: str
@@ -62,10 +63,10 @@ class Case:
     def words(self, side: str, training: bool = False) -> list[str]:
         """Return the command line's keys and values of one side."""
         settings = self.both | (self.train or {} if training else {}) | getattr(self, side)
-        return [word for key, value in settings.items() for word in (key, _text(value))]
+        return [word for key, value in settings.items() for word in (key, _to_yaml(value))]
 
 
-def _text(value: Any) -> str:
+def _to_yaml(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True).removesuffix("\n...\n").strip()
 
 
@@ -76,23 +77,23 @@ def cases() -> list[Case]:
 
 
 def effect(case: Case, dataset_dir: str) -> tuple[float, float, int]:
-    """Return the relative change of outputs and of gradients, and how many parameters more the published form has.
+    """Return the relative change of outputs and of gradients, and the number of further parameters as published.
 
-    Two batches of 4 graphs (or one graph twice), float64, no dropout, statistics of the batch; initial weights that
-    both have under one name are the same. The gradient is that of one step over both batches.
+    Two batches of 4 graphs (or one graph twice), float64, no dropout, statistics of the batch, equal initial weights.
+    The gradient is that of one step over both batches.
     """
     pred, grad, weights = _pass(case, "ours", dataset_dir, {})
     published, published_grad, published_weights = _pass(case, "published", dataset_dir, weights)
     common = [name for name in grad if name in published_grad and published_grad[name].shape == grad[name].shape]
-    gradients = (torch.cat([one[name].flatten() for name in common]) for one in (published_grad, grad))
-    size, published_size = (sum(p.numel() for p in one.values()) for one in (weights, published_weights))
+    gradients = (torch.cat([grads[name].flatten() for name in common]) for grads in (published_grad, grad))
+    size, published_size = (sum(p.numel() for p in params.values()) for params in (weights, published_weights))
     return _change(published, pred), _change(*gradients), published_size - size
 
 
 def _pass(case: Case, side: str, dataset_dir: str, weights: Tensors) -> tuple[Tensor, Tensors, Tensors]:
     """Return outputs, gradients and weights of one side, which takes those of ``weights`` that fit."""
-    words = case.words(side) + ["dataset.dir", dataset_dir, "train.batch_size", "4", "num_threads", "1"]
-    load_config(cfg, ROOT / "configs" / case.cfg, words)
+    settings = case.words(side) + ["dataset.dir", dataset_dir, "train.batch_size", "4", "num_threads", "1"]
+    load_config(cfg, ROOT / "configs" / case.cfg, settings)
     cfg.gt.dropout = cfg.gt.attn_dropout = cfg.gnn.dropout = 0.0
     with configured(planned_runs(1)[0]):
         parts = assemble()
@@ -118,14 +119,10 @@ def _change(published: Tensor, ours: Tensor) -> float:
 
 
 def trained(case: Case, side: str, seeds: int, out_dir: Path, dataset_dir: str) -> list[float]:
-    """Return the test scores of one side, seed by seed; runs that are finished are not repeated.
-
-    Raises:
-        RuntimeError: a training failed.
-    """
-    words = case.words(side, training=True) + ["dataset.dir", dataset_dir, "out_dir", str(out_dir)]
+    """Return the test scores of one side, seed by seed; finished runs are not repeated."""
+    settings = case.words(side, training=True) + ["dataset.dir", dataset_dir, "out_dir", str(out_dir)]
     command = [sys.executable, str(ROOT / "main.py"), "--cfg", str(ROOT / "configs" / case.cfg), "--repeat", str(seeds)]
-    done = subprocess.run([*command, *words, "name_tag", f"{case.name}-{side}"], capture_output=True, text=True)
+    done = subprocess.run([*command, *settings, "name_tag", f"{case.name}-{side}"], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{case.name}, {side}: {done.stderr.strip().splitlines()[-1]}")
     runs, _ = finished_runs(out_dir / f"{Path(case.cfg).stem}-{case.name}-{side}")
@@ -151,7 +148,8 @@ def _percent(change: float) -> str:
     return "0" if change < 1e-12 else f"{percent:.2g} %" if percent < 99 else f"{percent:.0f} %"
 
 
-def main(words: list[str]) -> int:
+@report_mistakes
+def main(argv: list[str]) -> int:
     """Print the table; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", metavar="NAMES", help="cases, joined by commas (default all)")
@@ -159,16 +157,15 @@ def main(words: list[str]) -> int:
     parser.add_argument("--seeds", type=int, default=3, help="training runs of each side (default 3)")
     parser.add_argument("--out_dir", type=Path, default=Path("results/differences"), help="where the runs go")
     parser.add_argument("--dataset_dir", default="./datasets", help="where Cora is (dataset.dir)")
-    args = parser.parse_args(words)
-    known = {case.name: case for case in cases()}
-    chosen = [name for name in args.only.split(",") if name] or list(known)
-    if unknown := [name for name in chosen if name not in known]:
-        print(f"error: --only: no case {unknown[0]!r}: choose of {', '.join(known)}", file=sys.stderr)
-        return 2
+    args = parser.parse_args(argv)
+    table = {case.name: case for case in cases()}
+    names = [name for name in args.only.split(",") if name] or list(table)
+    if unknown := [name for name in names if name not in table]:
+        raise ConfigError(f"--only: no case {unknown[0]!r}: choose of {', '.join(table)}")
     print("| difference | as published | outputs | gradients | parameters | test score, published | ours |")
     print("|---|---|---|---|---|---|---|")
-    for name in chosen:
-        print(row(known[name], args), flush=True)
+    for name in names:
+        print(row(table[name], args), flush=True)
     return 0
 
 

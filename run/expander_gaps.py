@@ -2,8 +2,8 @@
 
 python run/expander_gaps.py --out cells.json [--nodes 7600 18333] [--degree 15] [--seeds 5] [--sample]
 
-Draws expanders as runs do, of several seeds for each number of nodes, and writes the second smallest eigenvalue of
-their Laplacians (edges as often as drawn) beside the bound that decides whether one is drawn again.
+Draws expanders as runs do, with several seeds for each number of nodes, and writes the second smallest eigenvalue of
+their Laplacians (edges as often as drawn), and the bound below which an expander is drawn again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_DRAWS = 100  # prep.exp_max_num_iters
 
 def row(num_nodes: int, degree: int, seeds: int) -> dict[str, list[float]]:
     """Return a row of the table: the values of every seed, by column."""
-    bound, found = spectral_bound(degree), {"eigenvalue": [], "bound": [], "draws": []}
+    bound, columns = spectral_bound(degree), {"eigenvalue": [], "bound": [], "draws": []}
     for seed in range(seeds):
         values: list[float] = []
 
@@ -43,19 +43,19 @@ def row(num_nodes: int, degree: int, seeds: int) -> dict[str, list[float]]:
         draw = {"rng": expander_generator(seed, 0), "max_num_iters": MAX_DRAWS, "expansion": Expansion(value_of)}
         expander_edges(num_nodes, degree, "Hamiltonian", **draw)
         for name, value in (("eigenvalue", max(values)), ("bound", bound), ("draws", len(values))):
-            found[name].append(value)
-    return found
+            columns[name].append(value)
+    return columns
 
 
-def parse(words: list[str]) -> argparse.Namespace:
-    """Return the checked command line."""
+def main(argv: list[str]) -> int:
+    """Draw, print and write; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="JSON file: cells, row -> column -> values")
     parser.add_argument("--nodes", type=int, nargs="+", help="numbers of nodes (default: those of the paper's graphs)")
     parser.add_argument("--degree", type=int, default=15, help="cycles of an expander (default 15: degree 30)")
     parser.add_argument("--seeds", type=int, default=5, help="expanders of each size (default 5)")
     parser.add_argument("--sample", action="store_true", help="two small sizes in a second, no result")
-    args = parser.parse_args(words)
+    args = parser.parse_args(argv)
     if args.degree < 2 or args.seeds < 1:
         parser.error("--degree must be 2 or more (with 1 everything passes), and --seeds 1 or more")
     for nodes in args.nodes or ():
@@ -64,12 +64,6 @@ def parse(words: list[str]) -> argparse.Namespace:
                 f"--nodes {nodes}: expanders of more than {max(args.degree, COMPLETE_AT_MOST)} and at most "
                 f"{TEST_AT_MOST} nodes are tested, choose such a number"
             )
-    return args
-
-
-def main(words: list[str]) -> int:
-    """Draw, print and write; return the exit code."""
-    args = parse(words)
     sizes = {f"{nodes} nodes": nodes for nodes in args.nodes} if args.nodes else SMALL if args.sample else NODES
     cells = {}
     for name, nodes in sizes.items():

@@ -6,13 +6,12 @@
   python run/expressivity.py fit         k-MIP transformers of narrow blocks fitted to a fixed function
   python run/expressivity.py brec        pairs of BREC that 1-WL and 3-WL tell apart (rows of PPGT's table 1)
 
-Each writes JSON below --out and prints what it found. The exit code of theorem1 is 1 if the theorem fails somewhere.
+Each prints and writes JSON below --out. The exit code of theorem1 is 1 if the theorem fails somewhere.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -36,14 +35,13 @@ from graphgps_kmip.attention import (
     PerformerAttention,
     RandomKeys,
 )
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.compat.public_faults import FirstKeyAgain
 from graphgps_kmip.data import find, open_dataset, sampled
 from graphgps_kmip.data.sets.brec import BLOCK, CATEGORIES, of_pairs
 from graphgps_kmip.encoding.expander_graph import expander_edges, expander_generator
-from graphgps_kmip.errors import UserError, one_line
-from graphgps_kmip.expressivity import wl_picture as picture
-from graphgps_kmip.expressivity.brec_results import category_rows, table_text
+from graphgps_kmip.errors import report_mistakes
+from graphgps_kmip.expressivity.brec_protocol import category_rows, table_text
 from graphgps_kmip.expressivity.seg_wl import (
     TESTS,
     Colouring,
@@ -54,9 +52,23 @@ from graphgps_kmip.expressivity.seg_wl import (
     theorem_scheme,
     wl,
 )
-from graphgps_kmip.expressivity.theorem import REACH, Outcome, Pair, probes, random_pair, standard_pairs, try_model
+from graphgps_kmip.expressivity.theorem import (
+    DECIMALS,
+    ENCODINGS,
+    INVARIANT,
+    REACH,
+    Outcome,
+    Pair,
+    draw_iteration,
+    draw_pair,
+    encode,
+    hops,
+    probes,
+    random_pair,
+    standard_pairs,
+    try_model,
+)
 from graphgps_kmip.expressivity.toy_fit import TARGETS, fit, hardmax_bound, hardmax_error, linear_error
-from graphgps_kmip.expressivity.wl_picture import DECIMALS, ENCODINGS, INVARIANT, encode, hops
 from graphgps_kmip.model.gps import GPSLayer, initial_states
 from graphgps_kmip.mpnn import APPNP, GAT, GCN, GIN, GINE, PNA, GatedGCN, GATv2, GENConv, GraphSAGE
 
@@ -65,17 +77,18 @@ DIM, HEADS = 8, 2
 EXPANDER_DEGREE = 4
 TOLERANCE = 1e-9  # relative; sums in another order differ by 1e-15
 ENCODED = ("none", "RWSE", "Laplacian eigenvectors")  # of the same width for all graphs, as models have them
-MOST_LAYERS = 3
+MAX_LAYERS = 3
 
 
-def main(words: list[str]) -> int:
+@report_mistakes
+def main(argv: list[str]) -> int:
     """Run one part; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(dest="part", required=True, metavar="PART")
-    work = {"pairs": _pairs, "theorem1": _theorem1, "hardmax": _hardmax, "fit": _fit, "brec": _brec}
+    work = {"pairs": show_pairs, "theorem1": show_theorem1, "hardmax": show_hardmax, "fit": show_fit, "brec": show_brec}
     add = {name: parts.add_parser(name).add_argument for name in work}
-    for one in add.values():
-        one("--out", type=Path, default=Path("results/expressivity"), help="where results go")
+    for add_argument in add.values():
+        add_argument("--out", type=Path, default=Path("results/expressivity"), help="where results go")
     add["theorem1"]("--trials", type=int, default=60, help="random models for each component (default 60)")
     add["fit"]("--target", choices=list(TARGETS), default="transformer", help="what is learned")
     add["fit"]("--blocks", type=int, nargs="+", default=[1, 2, 4, 8], help="numbers of blocks")
@@ -85,65 +98,63 @@ def main(words: list[str]) -> int:
     add["brec"]("--data", default="datasets", help="folder of the data sets, with BREC in it (default datasets)")
     add["brec"]("--pairs", default="", help="which pairs, as brec.pairs of a YAML file (default all)")
     add["brec"]("--sample", action="store_true", help="two made-up pairs instead of the data")
-    args = parser.parse_args(words)
+    args = parser.parse_args(argv)
     for name in ("trials", "k", "steps", "seeds", "blocks"):
-        given = getattr(args, name, 1)
-        if min(given if isinstance(given, list) else [given]) < 1:
-            parser.error(f"--{name}: got {given}, at least 1 is needed")
-    args.out.mkdir(parents=True, exist_ok=True)
-    try:
-        return work[args.part](args)
-    except UserError as error:
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return 2
+        value = getattr(args, name, 1)
+        if min(value if isinstance(value, list) else [value]) < 1:
+            parser.error(f"--{name}: got {value}, at least 1 is needed")
+    return work[args.part](args)
 
 
-def _pairs(args: argparse.Namespace) -> int:
-    rows = [_tests(pair) for pair in standard_pairs()]
+def show_pairs(args: argparse.Namespace) -> int:
+    """Write and print after how many rounds each test separates the standard pairs."""
+    rows = [_test_pair(pair) for pair in standard_pairs()]
     names = list(rows[0]["tests"])
-    _write(args.out / "pairs.json", {"decimals": DECIMALS, "tests": names, "pairs": rows})
-    _write(args.out / "colourings.json", {"iteration": picture.iteration(), "pair": picture.pair()})
+    write_json(args.out / "pairs.json", {"decimals": DECIMALS, "tests": names, "pairs": rows})
+    write_json(args.out / "colourings.json", {"iteration": draw_iteration(), "pair": draw_pair()})
     print("After how many rounds the colours differ (=: never). SEG-WL: scheme of theorem 1 and these encodings.\n")
     heads = [name.removeprefix("SEG-WL, ").replace("Laplacian ", "") for name in names]
     print(f"{'':<28}{'1-WL':>6}   SEG-WL:" + "".join(f"{head:>{len(head) + 2}}" for head in heads[1:]))
     for row in rows:
-        marks = ["=" if (after := one["separated_after"]) is None else str(after) for one in row["tests"].values()]
+        marks = ["=" if (after := test["separated_after"]) is None else str(after) for test in row["tests"].values()]
         marks = [f"{mark}!" if row["isomorphic"] and mark != "=" else mark for mark in marks]
         cells = "".join(f"{mark:>{len(head) + 2}}" for mark, head in zip(marks[1:], heads[1:], strict=True))
         print(f"{row['name']:<28}{marks[0]:>6}{'':>10}{cells}")
     print(
-        "\n!  A graph differs from itself with its nodes in another order. Eigenvectors are the solver's: their signs"
+        "\n!  A graph differs from itself with its nodes in another order, which signs and bases of the solver's\n"
+        "   eigenvectors depend on. A difference by them alone proves nothing.\n"
+        "   Shortest paths are those of all pairs, which Graphormer reads, and no GPS model."
     )
-    print("   and the bases of repeated eigenvalues follow that order. A difference by them alone proves nothing.")
-    print("   Shortest paths are those of all pairs, which Graphormer reads, and no GPS model.")
     return 0
 
 
-def _tests(pair: Pair) -> dict[str, Any]:
+def _test_pair(pair: Pair) -> dict[str, Any]:
     graphs = (pair.first, pair.second)
-    found = {"1-WL": _summary(wl(graphs), True)}
+    tests = {"1-WL": _summarise(wl(graphs), True)}
     for name in ENCODINGS:
         colouring = seg_wl(graphs, [theorem_scheme(graph, encode(name, graph)) for graph in graphs])
-        found[f"SEG-WL, {name}"] = _summary(colouring, name in INVARIANT)
+        tests[f"SEG-WL, {name}"] = _summarise(colouring, name in INVARIANT)
     sizes = {"nodes": pair.first.num_nodes, "edges": pair.first.edge_index.size(1) // 2}
-    return {"name": pair.name, "isomorphic": pair.isomorphic, **sizes, "tests": found}
+    return {"name": pair.name, "isomorphic": pair.isomorphic, **sizes, "tests": tests}
 
 
-def _summary(colouring: Colouring, invariant: bool) -> dict[str, Any]:
+def _summarise(colouring: Colouring, invariant: bool) -> dict[str, Any]:
     classes = [len(colouring.multiset(graph)) for graph in (0, 1)]
     after = colouring.separated_after()
     return {"separated_after": after, "rounds": colouring.rounds, "colours": classes, "invariant": invariant}
 
 
-def _theorem1(args: argparse.Namespace) -> int:
-    found = results(args.trials)
-    _write(args.out / "theorem1.json", found)
-    print("\n".join(lines(found)))
-    print(f"\n{conclusion(found)}")
-    return 0 if found["holds"] else 1
+def show_theorem1(args: argparse.Namespace) -> int:
+    """Write and print the trials of every component; return 1 if the theorem fails."""
+    content = run_trials(args.trials)
+    write_json(args.out / "theorem1.json", content)
+    print("\n".join(list_lines(content)))
+    print(f"\n{conclude(content)}")
+    return 0 if content["holds"] else 1
 
 
-def _hardmax(args: argparse.Namespace) -> int:
+def show_hardmax(args: argparse.Namespace) -> int:
+    """Write and print the distance of top-k softmax to hardmax."""
     generator = torch.Generator().manual_seed(0)
     z = torch.randn(50, generator=generator, dtype=torch.float64).sort(descending=True).values
     rows = []
@@ -152,7 +163,7 @@ def _hardmax(args: argparse.Namespace) -> int:
         row[:maxima] = row[maxima] + 0.5  # the same gap for all
         errors, bounds = ([float(of(row, k, scale)) for scale in LAMBDAS] for of in (hardmax_error, hardmax_bound))
         rows.append({"maxima": maxima, "k": k, "gap": 0.5, "error": errors, "bound": bounds})
-    _write(args.out / "hardmax.json", {"entries": len(z), "lambdas": LAMBDAS, "rows": rows})
+    write_json(args.out / "hardmax.json", {"entries": len(z), "lambdas": LAMBDAS, "rows": rows})
     print("L1 distance between top-k softmax of lambda Z and hardmax of Z, rows of 50 entries, gap 0.5\n")
     print(f"{'lambda':>16}" + "".join(f"{scale:>10g}" for scale in LAMBDAS))
     for row in rows:
@@ -161,7 +172,8 @@ def _hardmax(args: argparse.Namespace) -> int:
     return 0
 
 
-def _fit(args: argparse.Namespace) -> int:
+def show_fit(args: argparse.Namespace) -> int:
+    """Write and print the errors of k-MIP transformers fitted to a function."""
     torch.set_num_threads(1)  # the products are too small for more
     seeds = tuple(range(args.seeds))
     rows = []
@@ -173,14 +185,15 @@ def _fit(args: argparse.Namespace) -> int:
             print(f"{name:<16} {blocks:>3} blocks  {mean(errors):.3f} ({min(errors):.3f}, {max(errors):.3f})")
     linear = linear_error(args.target)
     print(f"{'an affine map of each token':<28} {linear:.3f}")
-    print("\nBoth have 2 heads of width 1 and MLPs of width 4, as in theorem 2. It promises that enough blocks exist")
-    print("for any error; it does not promise that training finds them, nor anything at this number of blocks.")
+    print("\nBoth have 2 heads of width 1 and MLPs of width 4, as in theorem 2, which promises that enough blocks")
+    print("exist for any error, not that training finds them.")
     record = {"target": args.target, "steps": args.steps, "seeds": seeds, "linear": linear, "rows": rows}
-    _write(args.out / "fit.json", record)
+    write_json(args.out / "fit.json", record)
     return 0
 
 
-def _brec(args: argparse.Namespace) -> int:
+def show_brec(args: argparse.Namespace) -> int:
+    """Write and print the pairs of BREC that 1-WL and 3-WL separate."""
     torch.set_num_threads(1)
     record = find("BREC", "brec")
     dataset = of_pairs(open_dataset(sampled(record) if args.sample else record, args.data), args.pairs)
@@ -189,49 +202,46 @@ def _brec(args: argparse.Namespace) -> int:
         began = time.perf_counter()
         after = {pair: _separated(test, dataset.graphs, place) for place, pair in enumerate(dataset.graphs.pairs)}
         seconds = time.perf_counter() - began
-        counted = category_rows({pair: {"distinguished": one is not None} for pair, one in after.items()}, CATEGORIES)
+        verdicts = {pair: {"distinguished": rounds is not None} for pair, rounds in after.items()}
+        counted = category_rows(verdicts, CATEGORIES)
         rows[test] = {
             "seconds": round(seconds, 3),
             "distinguished": {row.category: row.distinguished for row in counted},
             "tested": {row.category: row.tested for row in counted},
-            "separated_after": {str(pair): one for pair, one in after.items()},
+            "separated_after": {str(pair): rounds for pair, rounds in after.items()},
         }
         print(f"{'SAMPLE, made-up pairs: ' if args.sample else ''}{test}, {seconds:.1f} s\n{table_text(counted)}\n")
-    _write(args.out / "brec_wl.json", {"sample": args.sample, "pairs": args.pairs or "all", "tests": rows})
+    write_json(args.out / "brec_wl.json", {"sample": args.sample, "pairs": args.pairs or "all", "tests": rows})
     return 0
 
 
 def _separated(test: str, graphs: Sequence[Data], place: int) -> int | None:
     pair = (graphs[place * BLOCK + number] for number in (0, 1))  # one order of each graph: any other gives the same
-    return separated_by(test, *(Graph(one.num_nodes, one.edge_index) for one in pair))
+    return separated_by(test, *(Graph(graph.num_nodes, graph.edge_index) for graph in pair))
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
-    replace_file(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
-
-
-def _kmip(dim: int, heads: int, k: int = 2, selection: nn.Module | None = None) -> KMIPAttention:
+def _build_kmip(dim: int, heads: int, k: int = 2, selection: nn.Module | None = None) -> KMIPAttention:
     return KMIPAttention(dim, heads, k=k, search="exact", selection=selection)
 
 
-def _tied(dim: int, heads: int) -> KMIPAttention:
-    """k-MIP whose keys are all equal, so that all scores of a query tie."""
-    attention = _kmip(dim, heads, 1)
+def _build_tied_kmip(dim: int, heads: int) -> KMIPAttention:
+    """Return k-MIP whose keys are all equal, so that all scores of a query tie."""
+    attention = _build_kmip(dim, heads, 1)
     nn.init.zeros_(attention.key.weight)
     return attention
 
 
-# Of the same names as the rows of `REACH`; small blocks and few keys, so that they matter on small graphs.
+# By the names of `REACH`; small blocks and few keys, so that they matter on small graphs.
 ATTENTIONS: dict[str, Callable[[int, int], nn.Module]] = {
     "Transformer": FullAttention,
     "Performer": lambda dim, heads: PerformerAttention(dim, heads, dim_head=dim, num_features=16),
-    "kMIP": _kmip,
-    "kMIP, diversity": lambda dim, heads: _kmip(dim, heads, 2, DiverseKeys(0.5)),
+    "kMIP": _build_kmip,
+    "kMIP, diversity": lambda dim, heads: _build_kmip(dim, heads, 2, DiverseKeys(0.5)),
     "Exphormer": lambda dim, heads: ExphormerAttention(dim, heads, use_exp_edges=False),
     "Exphormer, virtual nodes": lambda dim, heads: ExphormerAttention(dim, heads, num_virt_node=2, use_exp_edges=False),
-    "kMIP, tied keys": _tied,
-    "kMIP, repeat_first_key": lambda dim, heads: _kmip(dim, heads, 40, FirstKeyAgain()),
-    "kMIP, random_attention": lambda dim, heads: _kmip(dim, heads, 2, RandomKeys(0.5)),
+    "kMIP, tied keys": _build_tied_kmip,
+    "kMIP, repeat_first_key": lambda dim, heads: _build_kmip(dim, heads, 40, FirstKeyAgain()),
+    "kMIP, random_attention": lambda dim, heads: _build_kmip(dim, heads, 2, RandomKeys(0.5)),
     "Exphormer, expander": ExphormerAttention,
     "BigBird": lambda dim, heads: BigBirdAttention(dim, heads, block_size=1, num_random_blocks=1),
     "BiasedTransformer": BiasedFullAttention,
@@ -246,9 +256,9 @@ class GPS(nn.Module):
     Args:
         mpnn (str, optional): a row of `MPNNS`.
         attention (str, optional): a row of `ATTENTIONS`.
-        layers (int): how many.
-        seed (int): of the weights, and of what the attention draws.
-        norm (str, optional): of the layers, a row of `NORMS`. (default: `"none"`)
+        layers (int): number of layers.
+        seed (int): of the weights, and of an expander graph.
+        norm (str, optional): of the layers. (default: `"none"`)
 
     Shapes: graph, encoding -> (N, C).
     """
@@ -269,7 +279,7 @@ class GPS(nn.Module):
 
     def forward(self, graph: Graph, encoding: Encoding) -> Tensor:
         """Return the features of the nodes after the last layer."""
-        x = self.nodes(_features(graph.num_nodes, graph.x, encoding.node))
+        x = self.nodes(_join_features(graph.num_nodes, graph.x, encoding.node))
         context = self._context(graph, encoding)
         states = initial_states(self.layers[0].attention, context)
         for layer in self.layers:
@@ -287,49 +297,53 @@ class GPS(nn.Module):
             torch.zeros(size, dtype=torch.long),
             torch.tensor([0, size]),
             edge_index=graph.edge_index,
-            edge_attr=self.edges(_features(graph.edge_index.size(1), graph.edge_attr, encoding.edge)),
+            edge_attr=self.edges(_join_features(graph.edge_index.size(1), graph.edge_attr, encoding.edge)),
             edge_sets=sets,
             pair_index=torch.cartesian_prod(nodes, nodes).T,
             pair_attr=self.bias(pair.pair.flatten(0, 1).double()),
         )
 
 
-def _features(count: int, *parts: Tensor | None) -> Tensor:
-    """Return what there is side by side, behind a column of ones, float64."""
-    given = [part.double() for part in parts if part is not None]
-    return torch.cat([torch.ones(count, 1, dtype=torch.float64), *given], dim=1)
+def _join_features(count: int, *parts: Tensor | None) -> Tensor:
+    """Return a column of ones and the parts that are not None, float64."""
+    columns = [part.double() for part in parts if part is not None]
+    return torch.cat([torch.ones(count, 1, dtype=torch.float64), *columns], dim=1)
 
 
 def trial(name: str, seed: int) -> Outcome:
     """Try a random model with one component of `REACH` on a random pair; its other branch is random, too."""
-    local, attention = _branches(name, seed)
-    layers = 1 + seed % MOST_LAYERS
+    inside = [other for other, reach in REACH.items() if reach.inside]
+    choices = [None, *(other for other in inside if other in (ATTENTIONS if name in MPNNS else MPNNS))]
+    other = choices[seed % len(choices)]
+    local, attention = (name, other) if name in MPNNS else (other, name)
+    layers, encoding, pair = 1 + seed % MAX_LAYERS, ENCODED[seed // 3 % 3], random_pair(seed)
     per_round = all(REACH[branch].per_round for branch in (local, attention) if branch)
-    return _tried(local, attention, layers, seed, random_pair(seed), ENCODED[seed // 3 % 3], per_round)
+    encodings = encode(encoding, pair.first), encode(encoding, pair.second)
+    return try_model(GPS(local, attention, layers, seed), pair, encodings, layers if per_round else None)
 
 
 def counterexample(name: str) -> tuple[str, float]:
-    """Return the probe on which a component differs most although SEG-WL sees nothing, and by how much.
+    """Return the probe, among those that SEG-WL leaves equal, on which a component differs most, and the difference.
 
-    Message passing by one layer and one round; attentions by two, after GINE, which gives nodes their differences.
+    Message passing has one layer and one round, attentions two after GINE, which gives nodes their differences.
     """
-    found = {}
+    local, attention, layers = (name, None, 1) if name in MPNNS else ("GINE", name, 2)
+    differences = {}
     for pair in probes():
-        local, attention, layers = (name, None, 1) if name in MPNNS else ("GINE", name, 2)
-        outcome = _tried(local, attention, layers, 0, pair, "none", per_round=True)
+        outcome = try_model(GPS(local, attention, layers, 0), pair, (Encoding(), Encoding()), layers)
         if outcome.equal:
-            found[pair.name] = outcome.difference
-    worst = max(found, key=found.__getitem__)
-    return worst, found[worst]
+            differences[pair.name] = outcome.difference
+    worst = max(differences, key=differences.__getitem__)
+    return worst, differences[worst]
 
 
-def results(count: int) -> dict[str, Any]:
-    """Run ``count`` trials of every component and its counterexample; see `lines` for what is in a row."""
+def run_trials(count: int) -> dict[str, Any]:
+    """Run ``count`` trials of every component, and its counterexample."""
     rows = []
     for number, (name, reach) in enumerate(REACH.items()):
         row: dict[str, Any] = {"name": name, "inside": reach.inside, "per_round": reach.per_round, "why": reach.why}
         if reach.inside:
-            outcomes = [trial(name, number * count + one) for one in range(count)]
+            outcomes = [trial(name, number * count + index) for index in range(count)]
             equal = [outcome for outcome in outcomes if outcome.equal]
             others = [outcome for outcome in outcomes if not outcome.equal]
             row |= {"trials": count, "equal": len(equal), "error": max(outcome.error for outcome in outcomes)}
@@ -344,15 +358,15 @@ def results(count: int) -> dict[str, Any]:
 
 
 def holds(row: dict[str, Any]) -> bool:
-    """Whether nothing was seen that contradicts what `REACH` says of a component."""
+    """Return whether nothing was seen that contradicts `REACH`."""
     errors = [row[name] for name in ("error", "readout_error") if row.get(name) is not None]
     return max(errors, default=0.0) <= TOLERANCE and row.get("difference", 1.0) > TOLERANCE
 
 
-def conclusion(found: dict[str, Any]) -> str:
-    """Return in a sentence what was seen of the theorem, and of which components."""
-    rows, none = found["rows"], found["untried"]
-    if not found["holds"]:
+def conclude(content: dict[str, Any]) -> str:
+    """Return in a sentence whether the theorem was seen, and for which components."""
+    rows, none = content["rows"], content["untried"]
+    if not content["holds"]:
         return f"What theorem 1 says WAS NOT SEEN for {'; '.join(row['name'] for row in rows if not holds(row))}."
     if not none:
         return "What theorem 1 says was seen for every component."
@@ -360,36 +374,20 @@ def conclusion(found: dict[str, Any]) -> str:
     return f"{seen} left no pair equal, so that it promises nothing ({'; '.join(none)}): give more --trials."
 
 
-def lines(found: dict[str, Any]) -> list[str]:
+def list_lines(content: dict[str, Any]) -> list[str]:
     """Return the results as text."""
     head = f"{'component':<25} {'trials':>6} {'equal':>6} {'largest error':>14} {'separated':>10} {'by model':>9}"
     text = [head, "-" * len(head)]
-    for row in found["rows"]:
+    for row in content["rows"]:
         if row["inside"]:
             numbers = f"{row['trials']:>6} {row['equal']:>6} {row['error']:>14.1e} {row['separated']:>10}"
             text.append(f"{row['name']:<25} {numbers} {row['separated_by_model']:>9}")
     text += ["", "Outside the theorem (difference on a pair that SEG-WL leaves equal, of the largest output):"]
-    for row in found["rows"]:
+    for row in content["rows"]:
         if "counterexample" in row:
             scope = "" if not row["inside"] else " in one round; the stable colours bound it"
             text.append(f"  {row['name']:<25} {row['difference']:.1e} on {row['counterexample']}{scope}: {row['why']}")
     return text
-
-
-def _branches(name: str, seed: int) -> tuple[str | None, str | None]:
-    """Return message passing and attention of a trial: one of them is `name`, the other any that is inside."""
-    inside = [other for other, reach in REACH.items() if reach.inside]
-    table, others = (MPNNS, ATTENTIONS) if name in MPNNS else (ATTENTIONS, MPNNS)
-    choice: list[str | None] = [None, *(other for other in inside if other in others)]
-    other = choice[seed % len(choice)]
-    return (name, other) if table is MPNNS else (other, name)
-
-
-def _tried(
-    local: str | None, attention: str | None, layers: int, seed: int, pair: Pair, encoding: str, per_round: bool
-) -> Outcome:
-    encodings = encode(encoding, pair.first), encode(encoding, pair.second)
-    return try_model(GPS(local, attention, layers, seed), pair, encodings, layers if per_round else None)
 
 
 if __name__ == "__main__":

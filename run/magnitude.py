@@ -20,17 +20,16 @@ from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.expressivity.magnitude_cases import attention_kinds, encoded_differences, norm_autoencoders
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Run one part; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parts = parser.add_subparsers(dest="part", required=True, metavar="PART")
-    work = {"attention": _attention, "encoding": _encoding, "norms": _norms}
+    work = {"attention": _show_attention, "encoding": _show_encoding, "norms": _show_norms}
     for name in work:
-        parts.add_parser(name).add_argument(
-            "--out", type=Path, default=Path("results/magnitude"), help="results folder"
-        )
+        add = parts.add_parser(name).add_argument
+        add("--out", type=Path, default=Path("results/magnitude"), help="results folder")
     parts.choices["norms"].add_argument("--epochs", type=int, default=5000, help="steps (default 5000)")
-    args = parser.parse_args(words)
+    args = parser.parse_args(argv)
     if getattr(args, "epochs", 1) < 1:
         parser.error(f"--epochs: got {args.epochs}, at least 1 is needed")
     torch.set_num_threads(1)  # layers of width 2: starting further threads takes longer than the work
@@ -38,27 +37,27 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _attention(_args: argparse.Namespace) -> dict[str, Any]:
-    found = attention_kinds()
-    print(f"{'':<12}" + "".join(f"{name:>8}" for name in found["keys"]))
-    for kind, weights in found["weights"].items():
+def _show_attention(_args: argparse.Namespace) -> dict[str, Any]:
+    content = attention_kinds()
+    print(f"{'':<12}" + "".join(f"{name:>8}" for name in content["keys"]))
+    for kind, weights in content["weights"].items():
         print(f"{kind:<12}" + "".join(f"{weight:>8.3f}" for weight in weights.values()))
-    return found
+    return content
 
 
-def _encoding(_args: argparse.Namespace) -> dict[str, Any]:
-    found = encoded_differences()
-    raw, encoded = max(found["raw"]), max(max(row) for row in found["encoded"])
+def _show_encoding(_args: argparse.Namespace) -> dict[str, Any]:
+    content = encoded_differences()
+    raw, encoded = max(content["raw"]), max(max(row) for row in content["encoded"])
     print(f"largest difference of a channel of RRWP: {raw:.4f}, of its sines and cosines: {encoded:.4f}")
-    return found
+    return content
 
 
-def _norms(args: argparse.Namespace) -> dict[str, Any]:
-    found = norm_autoencoders(args.epochs)
+def _show_norms(args: argparse.Namespace) -> dict[str, Any]:
+    content = norm_autoencoders(args.epochs)
     print(f"{'':<8}{'mean squared error':>20}{'error of magnitude':>20}")
-    for name, one in found["norms"].items():
-        print(f"{name:<8}{one['error']:>20.2e}{one['magnitude_error']:>20.2e}")
-    return found
+    for name, norm in content["norms"].items():
+        print(f"{name:<8}{norm['error']:>20.2e}{norm['magnitude_error']:>20.2e}")
+    return content
 
 
 if __name__ == "__main__":

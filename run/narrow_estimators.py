@@ -4,10 +4,9 @@
   python run/narrow_estimators.py --cfg FILE --widths 4 8 16 32 64 --seeds 100 --edges all graph --out FOLDER
 
 Trains the estimator of a YAML file with each width and seed, on the same attention graph, into FOLDER/<edges>/, as
-main.py would; what is finished there is not trained again, so that more seeds or widths continue. Then compares the
-scores of each width with those of the widest, per node and layer, and writes FOLDER/energy.json. --edges all: graph
-edges, expander edges and self loops; graph: graph edges alone. The widest is compared with itself by halves of its
-seeds: a true distance of 0, so that this row shows the error of the others.
+main.py would; finished runs are not repeated. Then compares the scores of each width with those of the widest, per node
+and layer, and writes FOLDER/energy.json. --edges all: graph edges, expander edges and self loops; graph: graph edges
+alone. The widest is compared with itself by halves of its seeds, a true distance of 0, which shows the error.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from graphgps_kmip.analysis import energy_distance as analysis
 from graphgps_kmip.command_line import run as train
 from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.data.score_file import AttentionScores, read_scores
-from graphgps_kmip.errors import ResultsError, is_users, one_line
+from graphgps_kmip.errors import ResultsError, report_mistakes
 
 WIDTHS = [4, 8, 16, 32, 64]  # the drawing has values from 4 to 64, which ones is not said
 SEEDS = 100
 EDGES = {"all": (), "graph": ("prep.exp", "False", "gt.score_estimator.self_loops", "False")}
 SAMPLE = ("dataset.sample", "True", "optim.max_epoch", "2", "num_workers", "0")
-BASELINES = {"uniform": "equal weights", "random": "softmax of logits uniform on [-8, 8]"}
+BASELINES = ("uniform", "random")  # equal weights; softmax of logits uniform on [-8, 8]
 Distances = dict[str, list[float]]  # width or baseline -> energy distance of each layer, mean over the nodes
 
 
-def parse(words: list[str]) -> argparse.Namespace:
+def parse(argv: list[str]) -> argparse.Namespace:
     """Return the checked command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cfg", type=Path, required=True, help="YAML file of an estimator")
@@ -46,34 +45,29 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--dir", type=Path, help="folder of all data sets (default: dataset.dir of the YAML file)")
     parser.add_argument("--sample", action="store_true", help="two epochs on synthetic data, no result")
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs and of energy.json")
-    args = parser.parse_args(words)
+    args = parser.parse_args(argv)
     args.widths = sorted(set(args.widths))
     if args.seeds < 2 or len(args.widths) < 2:
         parser.error("--seeds and --widths: distances between distributions need 2 seeds and 2 widths, or more")
     return args
 
 
-def main(words: list[str]) -> int:
-    """Train, compare, print and write; return the exit code, 2 after a mistake of the user's in one line."""
-    args = parse(words)
-    try:
-        found = {edges: _distances(args, edges) for edges in dict.fromkeys(args.edges)}
-    except Exception as error:
-        if not is_users(error):
-            raise
-        print(f"error: {one_line(error)}", file=sys.stderr)
-        return 2
+@report_mistakes
+def main(argv: list[str]) -> int:
+    """Train, compare, print and write; return the exit code."""
+    args = parse(argv)
+    by_edges = {edges: _measure_edges(args, edges) for edges in dict.fromkeys(args.edges)}
     content = {"measure": "energy distance", "config": args.cfg.stem, "sample": args.sample, "seeds": args.seeds}
-    content |= {"reference": args.widths[-1], "edges": found, "cells": _cells(found)}
+    content |= {"reference": args.widths[-1], "edges": by_edges, "cells": _make_cells(by_edges)}
     write_json(args.out / "energy.json", content)
     for row, cells in content["cells"].items():
         print(f"{row:<10}", "  ".join(f"{edges} edges: {value:.4f}" for edges, (value,) in cells.items()))
     return 0
 
 
-def _distances(args: argparse.Namespace, edges: str) -> dict[str, Any]:
-    """Train all widths on one attention graph; return the distances, and of how many nodes they are means."""
-    runs = {width: _trained(args, edges, width) for width in args.widths}
+def _measure_edges(args: argparse.Namespace, edges: str) -> dict[str, Any]:
+    """Train all widths on one attention graph; return the distances, and the number of nodes of their means."""
+    runs = {width: _train_width(args, edges, width) for width in args.widths}
     first = read_scores(runs[args.widths[0]][0])
     _check_same(first, runs, args.cfg)
     layers = [_layer_distances(runs, number) for number in range(len(first.layers))]
@@ -82,13 +76,13 @@ def _distances(args: argparse.Namespace, edges: str) -> dict[str, Any]:
     return {"distances": distances, "nodes": int((ptr.diff() > 0).sum()), "num_edges": int(ptr[-1])}
 
 
-def _trained(args: argparse.Namespace, edges: str, width: int) -> list[Path]:
+def _train_width(args: argparse.Namespace, edges: str, width: int) -> list[Path]:
     """Train a width with all seeds, unless it is done; return its score files."""
     root = args.out / edges
-    words = ["--cfg", str(args.cfg), "--repeat", str(args.seeds), "out_dir", str(root), "name_tag", f"width{width}"]
-    words += ["seed", "0", "gt.dim_hidden", str(width), "gnn.dim_inner", str(width), "prep.exp_seed", "0"]
-    words += [*EDGES[edges], "train.auto_resume", "True", *(("dataset.dir", str(args.dir)) if args.dir else ())]
-    if code := train([*words, *args.set, *(SAMPLE if args.sample else ())]):
+    argv = ["--cfg", str(args.cfg), "--repeat", str(args.seeds), "out_dir", str(root), "name_tag", f"width{width}"]
+    argv += ["seed", "0", "gt.dim_hidden", str(width), "gnn.dim_inner", str(width), "prep.exp_seed", "0"]
+    argv += [*EDGES[edges], "train.auto_resume", "True", *(("dataset.dir", str(args.dir)) if args.dir else ())]
+    if code := train([*argv, *args.set, *(SAMPLE if args.sample else ())]):
         raise ResultsError(f"{args.cfg}: the training of width {width} ended with exit code {code}, see above")
     root = root.with_name(f"{root.name}-sample") if args.sample else root
     folder = root / f"{args.cfg.stem}-width{width}"
@@ -96,16 +90,13 @@ def _trained(args: argparse.Namespace, edges: str, width: int) -> list[Path]:
 
 
 def _check_same(first: AttentionScores, runs: dict[int, list[Path]], cfg: Path) -> None:
-    """Refuse scores of other data or of another attention graph than those of the first run.
-
-    Raises:
-        ResultsError: a run differs.
-    """
+    """Refuse scores of other data or of another attention graph than those of the first run."""
     for path in (path for paths in runs.values() for path in paths):
         other = read_scores(path)
         same = all(other.facts[key] == first.facts[key] for key in ("data", "split")) and all(
-            torch.equal(one.ptr, two.ptr) and torch.equal(one.source, two.source) and torch.equal(one.kind, two.kind)
-            for one, two in zip(first.layers, other.layers, strict=True)
+            torch.equal(getattr(layer, name), getattr(expected, name))
+            for layer, expected in zip(other.layers, first.layers, strict=True)
+            for name in ("ptr", "source", "kind")
         )
         if not same:
             raise ResultsError(f"{path}: its data, split or edges are not those of the other runs of {cfg}: remove it")
@@ -114,38 +105,35 @@ def _check_same(first: AttentionScores, runs: dict[int, list[Path]], cfg: Path) 
 def _layer_distances(runs: dict[int, list[Path]], number: int) -> dict[str, float]:
     """Return the energy distance of each width and baseline to the widest in one layer, mean over the nodes."""
     reference = max(runs)
-    wide, ptr = _scores(runs[reference], number)
-    spread, edged = analysis.mean_spread(wide, ptr), ptr.diff() > 0
-    found = {}
+    wide, ptr = _stack_scores(runs[reference], number)
+    spread, has_edges = analysis.mean_spread(wide, ptr), ptr.diff() > 0
+    distances = {}
     for width, paths in runs.items():
         if width != reference:
-            found[str(width)] = analysis.energy_distances(_scores(paths, number)[0], wide, ptr, spread)
+            distances[str(width)] = analysis.energy_distances(_stack_scores(paths, number)[0], wide, ptr, spread)
         elif len(wide) > 3:  # each half needs two
             half = len(wide) // 2
-            found[str(width)] = analysis.energy_distances(wide[:half], wide[half:], ptr)
-    found["uniform"] = analysis.energy_distances_of_point(analysis.uniform_weights(ptr), wide, ptr, spread)
+            distances[str(width)] = analysis.energy_distances(wide[:half], wide[half:], ptr)
+    distances["uniform"] = analysis.energy_distances_of_point(analysis.uniform_weights(ptr), wide, ptr, spread)
     random = analysis.random_weights(ptr, len(wide))
-    found["random"] = analysis.energy_distances(random, wide, ptr, spread)
-    return {name: float(values[edged].mean()) for name, values in found.items()}
+    distances["random"] = analysis.energy_distances(random, wide, ptr, spread)
+    return {name: float(values[has_edges].mean()) for name, values in distances.items()}
 
 
-def _scores(paths: Sequence[Path], number: int) -> tuple[Tensor, Tensor]:
+def _stack_scores(paths: Sequence[Path], number: int) -> tuple[Tensor, Tensor]:
     """Return the scores of one layer of all runs, (R, E), and where the edges of each node begin, (N+1,)."""
     layers = [read_scores(path).layers[number] for path in paths]
     return torch.stack([layer.score for layer in layers]), layers[0].ptr.clone()
 
 
-def _cells(found: dict[str, Any]) -> dict[str, dict[str, list[float]]]:
+def _make_cells(by_edges: dict[str, Any]) -> dict[str, dict[str, list[float]]]:
     """Return the cells of a table: row -> edges -> mean over the layers."""
-    rows = list(dict.fromkeys(name for one in found.values() for name in one["distances"]))
-    return {
-        row if row in BASELINES else f"width {row}": {
-            edges: [sum(one["distances"][row]) / len(one["distances"][row])]
-            for edges, one in found.items()
-            if row in one["distances"]
-        }
-        for row in rows
-    }
+    cells: dict[str, dict[str, list[float]]] = {}
+    for edges, content in by_edges.items():
+        for name, layers in content["distances"].items():
+            row = name if name in BASELINES else f"width {name}"
+            cells.setdefault(row, {})[edges] = [sum(layers) / len(layers)]
+    return cells
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
   python run/propositions.py --out FOLDER
 
-E.1: networks PPGT with random weights tell those pairs apart that GD-WL with their random walks tells apart, and no
-others. E.3: scaled tokens leave LayerNorm and RMSNorm as they are, and not AdaRMSNorm. Writes E.1.json and E.3.json,
-the cells of two tables; the exit code is 1 if what a proposition says was not seen.
+E.1: PPGT networks with random weights distinguish exactly the pairs that GD-WL with their random walks distinguishes.
+E.3: scaling tokens does not change LayerNorm and RMSNorm, but AdaRMSNorm. Writes the cells of two tables, E.1.json and
+E.3.json; the exit code is 1 if a proposition was not seen.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ SETTINGS = {
     "gnn.head": "linear_graph",
     "model.graph_pooling": "add",
 }
-EQUAL = "equal"
 
 
 def network(layers: int = 3, seed: int = 0) -> nn.Module:
@@ -55,8 +54,8 @@ def network(layers: int = 3, seed: int = 0) -> nn.Module:
 def difference(model: nn.Module, first: Graph, second: Graph) -> float:
     """Return the largest difference of the outputs for two graphs, relative to the largest output."""
     graphs = [
-        Data(x=torch.zeros(one.num_nodes, 1, dtype=torch.long), edge_index=one.edge_index, y=torch.zeros(1, 16))
-        for one in (first, second)
+        Data(x=torch.zeros(graph.num_nodes, 1, dtype=torch.long), edge_index=graph.edge_index, y=torch.zeros(1, 16))
+        for graph in (first, second)
     ]
     with torch.no_grad():
         out, _ = model(Batch.from_data_list(graphs))
@@ -64,11 +63,12 @@ def difference(model: nn.Module, first: Graph, second: Graph) -> float:
 
 
 def plain_pairs() -> list[Pair]:
-    """Return the standard pairs without features and directions, which the model above does not read."""
-    return [pair for pair in standard_pairs() if all(_plain(one) for one in (pair.first, pair.second))]
+    """Return the standard pairs without features and directions, which the model does not read."""
+    return [pair for pair in standard_pairs() if is_plain(pair.first) and is_plain(pair.second)]
 
 
-def _plain(graph: Graph) -> bool:
+def is_plain(graph: Graph) -> bool:
+    """Return whether a graph has no features and no directions."""
     edges = set(map(tuple, graph.edge_index.T.tolist()))
     return graph.x is None and graph.edge_attr is None and edges == {(v, u) for u, v in edges}
 
@@ -79,32 +79,33 @@ def results() -> dict[str, Any]:
     for pair in plain_pairs():
         graphs = (pair.first, pair.second)
         after = gd_wl(graphs, WALKS).separated_after()
-        found = difference(model, *graphs)
-        holds = holds and (found > TOLERANCE) == (after is not None)
+        changed = difference(model, *graphs)
+        holds = holds and (changed > TOLERANCE) == (after is not None)
         rounds = {"1-WL": separated_by("1-WL", *graphs), "GD-WL": after, "3-WL": separated_by("3-WL", *graphs)}
-        cells[pair.name] = {name: EQUAL if one is None else [one] for name, one in rounds.items()} | {"PPGT": [found]}
+        cells[pair.name] = {name: "equal" if count is None else [count] for name, count in rounds.items()}
+        cells[pair.name]["PPGT"] = [changed]
     changes = scale_changes()
     scaled = changes["AdaRMSN"] > 0.1 and max(changes["LN"], changes["RMSN"]) < 1e-3  # both have eps
     return {
         "E.1": {"cells": cells, "holds": holds},
-        "E.3": {"cells": {name: {"change": [one]} for name, one in changes.items()}, "holds": scaled},
+        "E.3": {"cells": {name: {"change": [change]} for name, change in changes.items()}, "holds": scaled},
     }
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Run both; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("results/propositions"), help="results folder")
-    args = parser.parse_args(words)
+    args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    found = results()
-    for name, one in found.items():
-        write_json(args.out / f"{name}.json", one)
-        print(f"Proposition {name}: what it says {'was seen' if one['holds'] else 'WAS NOT SEEN'}.")
-        for row, cells in one["cells"].items():
+    contents = results()
+    for name, content in contents.items():
+        write_json(args.out / f"{name}.json", content)
+        print(f"Proposition {name}: what it says {'was seen' if content['holds'] else 'WAS NOT SEEN'}.")
+        for row, cells in content["cells"].items():
             shown = (f"{key} {value if isinstance(value, str) else f'{value[0]:.3g}'}" for key, value in cells.items())
             print(f"  {row:<28}{', '.join(shown)}")
-    return 0 if all(one["holds"] for one in found.values()) else 1
+    return 0 if all(content["holds"] for content in contents.values()) else 1
 
 
 if __name__ == "__main__":

@@ -14,13 +14,13 @@ def pairwise(*axes: Sequence[Any]) -> list[tuple[Any, ...]]:
     there are 96 in all. Greedy, so the number is small, not the least; the order is the same in every process.
     """
     combinations = list(itertools.product(*map(range, map(len, axes))))
-    missing = {pair for one in combinations for pair in _pairs(one)}
-    chosen = []
+    missing = {pair for combination in combinations for pair in _pairs(combination)}
+    selected = []
     while missing:
-        best = max(combinations, key=lambda one: len(missing & _pairs(one)))
+        best = max(combinations, key=lambda combination: len(missing & _pairs(combination)))
         missing -= _pairs(best)
-        chosen.append(tuple(axis[i] for axis, i in zip(axes, best, strict=True)))
-    return chosen
+        selected.append(tuple(axis[i] for axis, i in zip(axes, best, strict=True)))
+    return selected
 
 
 def _pairs(combination: tuple[int, ...]) -> set[tuple[tuple[int, int], ...]]:

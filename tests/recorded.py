@@ -49,14 +49,14 @@ def check(
         }
         outputs = forward(inputs)
         sum((outputs[key] * record[f"cot/{key}"]).sum() for key in expected).backward()
-        found = {f"{mode}/out/{key}": outputs[key] for key in expected}
+        results = {f"{mode}/out/{key}": outputs[key] for key in expected}
         ours = dict(module.named_parameters()) | dict(module.named_buffers())
-        found |= {f"{mode}/grad_in/{key}": _gradient(inputs[key]) for key in part(record, f"{mode}/grad_in")}
-        found |= {
+        results |= {f"{mode}/grad_in/{key}": _gradient(inputs[key]) for key in part(record, f"{mode}/grad_in")}
+        results |= {
             f"{mode}/grad_param/{key}": _gradient(ours[rename(key)]) for key in part(record, f"{mode}/grad_param")
         }
-        found |= {f"{mode}/state_after/{key}": ours[rename(key)] for key in part(record, f"{mode}/state_after")}
-        for key, value in found.items():
+        results |= {f"{mode}/state_after/{key}": ours[rename(key)] for key in part(record, f"{mode}/state_after")}
+        for key, value in results.items():
             torch.testing.assert_close(
                 value, record[key], rtol=TOLERANCE, atol=TOLERANCE, msg=lambda text, key=key: f"{key}: {text}"
             )

@@ -31,8 +31,8 @@ def printed(data: str, model: str) -> str:
 def measured(config: Path) -> str:
     """Return mean and deviation on the test part in a config's head; "" if it does not say."""
     head = " ".join(line.lstrip("# ") for line in config.read_text().splitlines() if line.startswith("#"))
-    found = re.search(r"(\d+\.\d) \+- (\d+\.\d) % on test", head)
-    return f"{found[1]} ± {found[2]}" if found else ""
+    match = re.search(r"(\d+\.\d) \+- (\d+\.\d) % on test", head)
+    return f"{match[1]} ± {match[2]}" if match else ""
 
 
 CONFIGS = {

@@ -48,12 +48,12 @@ def counted(run: str) -> nn.Module:
 
 def by_method(mark: pytest.MarkDecorator) -> list[object]:
     """Return all runs, those with a mark of whose method another one is tried by default."""
-    known: set[str] = set()
+    methods: set[str] = set()
     marked: list[object] = []
     for run in PRINTED:
         method = run.rsplit("-", 1)[1]
-        marked.append(pytest.param(run, marks=[mark] if method in known else []))
-        known.add(method)
+        marked.append(pytest.param(run, marks=[mark] if method in methods else []))
+        methods.add(method)
     return marked
 
 

@@ -17,14 +17,14 @@ LIMIT = re.compile(r"\b(timeout\s*=\s*[\d(]|\.(wait|join|acquire)\(\s*\d|subproc
 
 def test_no_test_has_a_time_limit_of_its_own() -> None:
     files = [file for file in HERE.rglob("*.py") if file.name not in ("processes.py", "test_processes.py")]
-    found = [
+    limits = [
         f"{file.relative_to(HERE)}:{number}: {line.strip()}"
         for file in files
         for number, line in enumerate(file.read_text().splitlines(), 1)
         if LIMIT.search(line)
     ]
     assert len(files) > 250
-    assert found == []  # use run, python, wait_for and HANGS of tests/processes.py
+    assert limits == []  # use run, python, wait_for and HANGS of tests/processes.py
 
 
 def test_forked_processes_share_the_imports_and_nothing_else() -> None:
@@ -92,4 +92,4 @@ print(dist.get_world_size(), one.item())
 sys.exit(dist.get_rank())
 """
     done = processes.preloaded_ranks(3, "-c", code)
-    assert [(one.returncode, one.stdout) for one in done] == [(rank, "3 6.0\n") for rank in range(3)], done
+    assert [(rank.returncode, rank.stdout) for rank in done] == [(rank, "3 6.0\n") for rank in range(3)], done

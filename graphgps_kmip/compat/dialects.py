@@ -1,9 +1,8 @@
-"""Dialects and quirks: what the same keys meant in the public codes that made the printed numbers.
+"""Dialects and quirks: the meanings of the same keys in the public codes, and their faults.
 
-A dialect is a set of values for our own settings, and of keys that mean another of ours; ``dialect: kmip`` in a YAML
-file chooses one, and whatever the file sets itself wins. A public file that names none shows by its settings which code
-it belongs to. A quirk is a fault of a public code that is corrected by default; ``quirks: [kmip_no_mask]`` switches it
-back on for a faithful run. No component knows of either: each is a value of one of our settings.
+A dialect is a set of values of our settings, and of keys that mean another of ours; ``dialect: kmip`` in a YAML file
+chooses one, and the file's own settings win. For a file that names none it is detected from its settings. A quirk is a
+fault of a public code that is corrected by default; ``quirks: [kmip_no_mask]`` switches it back on.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def _puts_tokens_in(cfg: Config) -> bool:
     return "GraphormerBias" in _list_encodings(cfg) and cfg.graphormer.use_graph_token and bool(local)
 
 
-# Quirk -> whether the public code of a file meets the fault, by the settings of the file.
+# Quirk -> whether the public code has the fault with the settings of a file.
 MET: dict[str, Callable[[Config], bool]] = {
     "kmip_no_mask": _has_kmip,
     "kmip_duplicate_key_0": _has_kmip,
@@ -78,11 +77,7 @@ MET: dict[str, Callable[[Config], bool]] = {
 
 
 def quirks_met(cfg: Config) -> list[str]:
-    """Return the quirks by which a loaded file of a public code would repeat what that code computes.
-
-    Args:
-        cfg: the whole config; one without a dialect is ours, and meets none.
-    """
+    """Return the quirks that repeat a loaded file of a public code; a config without a dialect, ours, has none."""
     return [name for name, met in MET.items() if met(cfg)] if cfg.dialect else []
 
 
@@ -101,8 +96,8 @@ def log_quirks(cfg: Config) -> None:
 DEFAULT_WIDTH = 64  # gt.dim_hidden of the k-MIP codes, as of GraphGPS
 NONE = ("none", "None", "null")
 
-# What GraphGym's older layers do everywhere: rows of length 1 behind input layers and hidden layers of heads; and a
-# default that most public files of whole-model baselines rely on.
+# GraphGym's older layers: rows of length 1 after input layers and hidden layers of heads; and a default that most
+# public files of whole-model baselines rely on.
 L2NORM = {"gnn.l2norm": True}
 GRAPHGYM = L2NORM | {"gt.layer_type": "SANLayer"}
 SUM = {"optim.accumulation_mean": False}  # the gradients of accumulated batches are added up
@@ -117,10 +112,10 @@ RAW_EDGES = {("dataset.edge_encoder_name", "VOCEdge"): ("dataset.edge_encoder_na
 RAW_VOC = RAW_EDGES | {
     ("dataset.node_encoder_name", name): ("dataset.node_encoder_name", "LinearNode") for name in ("VOCNode", "COCONode")
 }
-# Matrices for edges on paths that have no types: nothing reads them, but the printed counts and checkpoints hold them.
+# Matrices for edges on paths without types: nothing reads them, but printed counts and checkpoints include them.
 GRAPHORMER = {"posenc_GraphormerBias.unread_tables": True}
 BEST_KEPT = {"train.ckpt_best": True}
-# Of this data set the head predicts all nodes, and the training loop takes those of the split for loss and metrics.
+# On this data set the head predicts all nodes, and the training loop selects those of the split.
 ARXIV = ("dataset.name ogbn-arxiv", "gnn.head inductive_node")
 NODES_OF_SPLIT = {("gnn.head", "inductive_node"): ("gnn.head", "node")}
 # A file that does not list stems and norms has none.
@@ -160,9 +155,9 @@ DIALECTS: dict[str, dict[str, Any]] = {
     "grit": L2NORM | SUM | BEST_KEPT | {"gt.layer_type": "GRIT"},
     "ppgt": L2NORM | SUM | BEST_KEPT | PPGT_DEFAULTS | {"gt.layer_type": "sL2"},
 }
-# Where networks or data sets of one code differ: (dialect, model.type), (dialect, model.type, gnn.layer_type) or
-# (dialect, dataset.name) -> further settings. The k-MIP code's MultiModel is Exphormer's, whose GatedGCN keeps its
-# residual. In custom_gnn, gnn.act reaches neither GraphGPS's layers nor LRGB's GatedGCN.
+# Further settings of networks or data sets: (dialect, model.type), (dialect, model.type, gnn.layer_type) or (dialect,
+# dataset.name). The k-MIP code's MultiModel is Exphormer's, whose GatedGCN keeps its residual. In custom_gnn, gnn.act
+# reaches neither GraphGPS's layers nor LRGB's GatedGCN.
 SPECIAL: dict[tuple[str, ...], dict[str, Any]] = {
     ("kmip", "MultiModel"): {"gt.gatedgcn.residual": True},
     ("kmip", "SingleModel"): {"gt.gatedgcn.residual": True},
@@ -170,7 +165,7 @@ SPECIAL: dict[tuple[str, ...], dict[str, Any]] = {
     ("lrgb", "custom_gnn", "gatedgcnconv"): RELU,
     ("kmip-thesis", "ogbn-arxiv"): REVERSE,
 }
-# dialect, (dialect, model.type) or (dialect, dataset.name) -> (key, value) -> what it means in ours.
+# dialect, (dialect, model.type) or (dialect, dataset.name) -> (key, value) -> our key and value.
 MEANINGS: dict[str | tuple[str, str], dict[tuple[str, Any], tuple[str, Any]]] = {
     "graphgps": RAW_VOC,
     "exphormer": RAW_VOC | GRAPH_NORM,
@@ -200,22 +195,19 @@ FOREIGN: dict[str, Code] = {"grit": GRIT, "ppgt": PPGT, "spexphormer": SPEXPHORM
 
 
 def in_dialect(settings: list[Setting]) -> list[Setting]:
-    """Return the settings with those of their dialect and quirks before them, and keys as the dialect means them.
-
-    Args:
-        settings: of files and command line, in order; the last ``dialect`` and ``quirks`` among them count.
+    """Return the settings, of files and command line in order, translated, after those of their dialect and quirks.
 
     Raises:
         ConfigError: an unknown dialect or quirk.
     """
-    named = {key: value for key, value, _ in settings}
-    dialect, quirks = named.get("dialect") or "", named.get("quirks") or []
+    last = {key: value for key, value, _ in settings}
+    dialect, quirks = last.get("dialect") or "", last.get("quirks") or []
     if not isinstance(quirks, list):
         raise ConfigError(f"quirks: expected a list of names, got {reprlib.repr(quirks)}: write quirks: [name]")
-    network = (dialect, str(named.get("model.type")))
-    data = (dialect, str(named.get("dataset.name")))
+    network = (dialect, str(last.get("model.type")))
+    data = (dialect, str(last.get("dataset.name")))
     values = dict(look_up(DIALECTS, dialect, "dialect")) if dialect else {}
-    for special in (network, (*network, str(named.get("gnn.layer_type"))), data):
+    for special in (network, (*network, str(last.get("gnn.layer_type"))), data):
         values |= SPECIAL.get(special, {})
     for quirk in quirks:
         values |= look_up(QUIRKS, quirk, "quirks")
@@ -224,18 +216,18 @@ def in_dialect(settings: list[Setting]) -> list[Setting]:
     meanings = MEANINGS.get(dialect, {}) | MEANINGS.get(network, {}) | MEANINGS.get(data, {})
     before = [(key, value, f"dialect {dialect}") for key, value in values.items()]
     before += find_estimator(settings) if dialect == SPEXPHORMER.name else []
-    behind = _fill_head_widths(named, dialect)
-    return before + [_translate_value(setting, meanings, dialect) for setting in settings] + behind
+    translated = [_translate_value(setting, meanings, dialect) for setting in settings]
+    return before + translated + _fill_head_widths(last, dialect)
 
 
-def _fill_head_widths(named: dict[str, Any], dialect: str) -> list[Setting]:
-    """Return the widths of k-MIP's heads that the settings leave open, as the dialect fills them in."""
-    parts = str(named.get("gt.layer_type", "")).split("+")
+def _fill_head_widths(values: dict[str, Any], dialect: str) -> list[Setting]:
+    """Return the widths of k-MIP's heads in the dialect, where the settings (key -> value) leave them open."""
+    parts = str(values.get("gt.layer_type", "")).split("+")
     if dialect not in WIDE_HEADS or "SparseAttention" not in parts:  # by our name, kMIP, None has our meaning
         return []
-    width, filled = named.get("gt.dim_hidden", DEFAULT_WIDTH), []
+    width, filled = values.get("gt.dim_hidden", DEFAULT_WIDTH), []
     for ours, keys in HEAD_WIDTHS.items():
-        if all(named.get(key) in (None, *NONE) for key in keys):
+        if all(values.get(key) in (None, *NONE) for key in keys):
             logging.info("config: %s is the whole width, %s, in the dialect %s", ours, width, dialect)
             filled.append((ours, width, f"dialect {dialect}"))
     return filled
@@ -243,7 +235,7 @@ def _fill_head_widths(named: dict[str, Any], dialect: str) -> list[Setting]:
 
 def _translate_value(setting: Setting, meanings: dict[tuple[str, Any], tuple[str, Any]], dialect: str) -> Setting:
     key, value, origin = setting
-    if not isinstance(value, Hashable):  # a list, or a set, which is refused where the type is known
+    if not isinstance(value, Hashable):
         return setting
     first, plus, rest = value.partition("+") if isinstance(value, str) else (value, "", "")  # VOCNode+LapPE
     if (key, first) not in meanings:
@@ -254,8 +246,8 @@ def _translate_value(setting: Setting, meanings: dict[tuple[str, Any], tuple[str
     return (ours, meant, origin)
 
 
-# Dialect -> settings that only its code has, or it and those above it; the first that fits counts: keys, key=value, and
-# beginnings of either. PPGT stands before ours, whose train.max_nodes one of its files has with another meaning.
+# Dialect -> settings that only its code has, or it and those above it; the first match counts: keys, key=value, and
+# beginnings of either. PPGT is before ours, whose train.max_nodes one of its files has with another meaning.
 MARKERS: dict[str, list[str]] = {
     dialect: [mark.replace("=", " ") if "=" in mark or mark.endswith("*") else f"{mark} *" for mark in marks.split()]
     for dialect, marks in {
@@ -308,18 +300,15 @@ BRANCHES = frozenset(
 
 
 def detect(settings: Iterable[tuple[str, Any, str]]) -> tuple[str, str]:
-    """Return the dialect of a file and the setting that shows it, the first of `MARKERS`; else GraphGPS's.
+    """Return the dialect of a file and the reason, by the first of `MARKERS`; "" is ours, the default is GraphGPS's.
 
-    What one code copied from another counts as the other's: Exphormer's baselines are files of GraphGPS. Of the two
-    k-MIP codes, the paper's is known by its parameter budgets; what only k-MIP code has is else of the thesis, and a
-    warning says so, for the paper's point cloud files have no budget (`name_dialect`). Files of GRIT and PPGT name
-    their layers. A head for all nodes of ogbn-arxiv has a meaning in Exphormer's and the thesis' loop alone.
+    Settings that one code copied from another count as the other's: Exphormer's baselines are files of GraphGPS. Of the
+    two k-MIP codes, the paper's shows by its parameter budgets; other settings of k-MIP codes are read as the thesis',
+    with a warning, for the paper's point cloud files have no budget (`name_dialect`). A head for all nodes of
+    ogbn-arxiv has a meaning in Exphormer's and the thesis' loop alone.
 
     Args:
-        settings: (key, value, where it stands) of a file that does not name its dialect.
-
-    Returns:
-        A name, "" for our own meanings, and the reason in words.
+        settings: (key, value, place) of a file that does not name its dialect.
     """
     texts = {f"{key} {value}".strip(): where for key, value, where in settings}
     for text, where in texts.items():
@@ -337,7 +326,7 @@ def detect(settings: Iterable[tuple[str, Any, str]]) -> tuple[str, str]:
 
 
 def name_dialect(settings: list[tuple[str, Any, str]]) -> list[tuple[str, Any, str]]:
-    """Return the settings of a file with the dialect that it is found to be in before them, unless it names one."""
+    """Return the settings of a file after its detected dialect, unless it names one."""
     if any(key == "dialect" for key, _, _ in settings):
         return settings
     dialect, why = detect(settings)

@@ -1,7 +1,6 @@
-"""Translation of the keys of public codes whose files have groups of their own: what a key of theirs is among ours.
+"""Keys of public codes whose files have their own groups, and ours: GRIT and the low-width method; PPGT: ``ppgt_keys``.
 
-`Code` is the description of one code. Here are those of GRIT (LiamMa/GRIT, Ma et al. 2023) and of the low-width method
-(hamed1375/Sp_Exphormer); that of PPGT is in ``ppgt_keys``. Keys that stand in none of its tables pass as they are.
+GRIT: LiamMa/GRIT, Ma et al. 2023. Low-width method: hamed1375/Sp_Exphormer. Keys in no table of a `Code` stay.
 """
 
 from __future__ import annotations
@@ -13,23 +12,24 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from graphgps_kmip.compat.key_translation import log_settings
 from graphgps_kmip.errors import ConfigError
 
-Setting = tuple[str, Any, str]  # key, value, where it stands
+Setting = tuple[str, Any, str]  # key, value, place
 COMMAND_LINE = "the command line"
 
 
 @dataclass(frozen=True)
 class Code:
-    """What the keys of a public code are among ours.
+    """Translation of the keys of a public code.
 
     Args:
         name: its dialect.
         keys: their key -> ours, with the same values.
-        together: patterns of keys that only together say what one of ours is.
-        derive: all settings of a file, by their keys -> ours for what ``together`` names.
+        together: patterns of keys that are translated together.
+        derive: all settings of a file, by their keys -> ours in place of ``together``.
         only: pattern of a key -> values that this package has; others are refused.
-        unread: pattern of a key that changes nothing, or cannot here -> values that need no warning; None: all.
+        unread: pattern of a key without effect here -> values that need no warning; None: all.
     """
 
     name: str
@@ -41,16 +41,12 @@ class Code:
 
 
 def translate_foreign(settings: Iterable[Setting], code: Code) -> list[Setting]:
-    """Return settings under our keys; what is derived from several of theirs stands where the first of them stood.
-
-    Args:
-        settings: of files and command line, in order.
-        code: whose they are.
+    """Return settings, of files and command line in order, under our keys; derived ones at the first of their keys.
 
     Raises:
         ConfigError: a value that this package does not have.
     """
-    settings = [_read_on_any_machine(setting) for setting in settings]
+    settings = [_translate_accelerator(setting) for setting in settings]
     derived = code.derive({key: value for key, value, _ in settings})
     result: list[Setting] = []
     read: dict[str, str] = {}
@@ -77,9 +73,7 @@ def translate_foreign(settings: Iterable[Setting], code: Code) -> list[Setting]:
     parts += [", ".join(f"{key} {value}" for key, value in derived.items())] if placed else []
     if text := "; ".join(part for part in parts if part):
         logging.info("config: keys of %s are read as ours: %s", code.name, text)
-    for level, due in ((logging.WARNING, True), (logging.INFO, False)):
-        if listed := ", ".join(setting for setting, warns in unread.items() if warns == due):
-            logging.log(level, "config: accepted, but no part of this package reads %s", listed)
+    log_settings(unread)
     return result
 
 
@@ -87,8 +81,8 @@ def _match_first(key: str, patterns: Iterable[str]) -> str | None:
     return next((pattern for pattern in patterns if fnmatchcase(key, pattern)), None)
 
 
-def _read_on_any_machine(setting: Setting) -> Setting:
-    """Let files that name their authors' GPUs run on the device that is there; the command line is taken as is."""
+def _translate_accelerator(setting: Setting) -> Setting:
+    """Read the authors' GPUs, cuda:0 and others, in a file as auto."""
     key, value, origin = setting
     if key != "accelerator" or origin == COMMAND_LINE:
         return setting
@@ -106,7 +100,7 @@ def _read_on_any_machine(setting: Setting) -> Setting:
 
 
 ENCODER = "dataset.node_encoder_name"
-# The name of RRWP in older versions of the code, which one of its files still has; its present version refuses it.
+# The name of RRWP in older versions of the code and in one of its files.
 OLD_GROUP = "posenc_RWPSE"
 
 GRIT_KEYS: dict[str, str] = {
@@ -118,7 +112,7 @@ GRIT_KEYS: dict[str, str] = {
 
 
 def _derive_grit(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the node encoder with RRWP, which the network adds wherever it is enabled, and where it is computed."""
+    """Return the node encoder with RRWP if that is enabled, and where it is computed."""
     ours: dict[str, Any] = {}
     name = settings.get(ENCODER)
     if name is not None:
@@ -176,9 +170,9 @@ DIRECTED = ("PyG-actor", "SNAP")
 
 
 def _derive_low_width(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ours for the keys that only together say it; what a file says by our own keys stays."""
-    kept_keys = ("dataset.format", "gt.layer_type")
-    ours = {key: settings[key] for key in kept_keys if key in settings}
+    """Return ours for the keys that are translated together, unless a file has our keys."""
+    same = ("dataset.format", "gt.layer_type")
+    ours = {key: settings[key] for key in same if key in settings}
     if "gt.dim_hidden" in settings:
         ours["gnn.dim_inner"] = settings["gt.dim_hidden"]  # whose own value its network does not read
     if settings.get("gt.layer_type") == "Spexphormer":
@@ -190,16 +184,13 @@ def _derive_low_width(settings: Mapping[str, Any]) -> dict[str, Any]:
         ours["prep.add_reverse_edges"] = False
     if settings.get("dataset.format") == "PyG-actor":
         ours["dataset.normalize_features"] = True  # as its loader does
-    return {key: value for key, value in ours.items() if key in kept_keys or key not in settings}
+    return {key: value for key, value in ours.items() if key in same or key not in settings}
 
 
 def find_estimator(settings: Iterable[Setting]) -> list[Setting]:
-    """Return the estimator of a sparse network: the file of the same name, and another ending, beside its own.
+    """Return the estimator of a sparse network: the file of the same name with another ending in its folder.
 
-    None where the settings name one, or are of no file with such an ending.
-
-    Args:
-        settings: of files and command line, in order, by our keys or theirs.
+    None if the settings name one, or are of no file with such an ending.
     """
     settings = list(settings)
     if any(key in ("spexphormer.estimator", "spexphormer.scores") and value for key, value, _ in settings):

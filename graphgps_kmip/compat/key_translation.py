@@ -1,7 +1,7 @@
-"""From keys and values of public YAML files to ours: other names, other forms, keys that nothing reads, and refusals.
+"""Keys and values of public YAML files in our names and forms; keys that nothing reads; settings that are refused.
 
-Applied when a YAML is loaded. With GraphGym's keys and ours, those of `UNREAD` are the union of what GraphGPS,
-Exphormer, Sp_Exphormer and the k-MIP code declare, so that no file of theirs has an unknown key.
+Applied when a YAML is loaded. GraphGym's keys, ours and those of `UNREAD` are all that GraphGPS, Exphormer,
+Sp_Exphormer and the k-MIP code declare.
 """
 
 from __future__ import annotations
@@ -77,14 +77,7 @@ def translate(key: str, value: Any) -> tuple[str, Any]:
 
 
 def refuse(settings: Mapping[str, Any]) -> None:
-    """Stop a run whose settings no code can run, or this package not yet.
-
-    Args:
-        settings: dotted key -> value, all of them.
-
-    Raises:
-        ConfigError: a setting stands in `REFUSED`.
-    """
+    """Raise a ConfigError if a setting (dotted key -> value, all of them) is in `REFUSED`."""
     for pattern, why in REFUSED.items():
         key, _, value = pattern.partition(" ")
         if fnmatchcase(str(settings[key]), value):
@@ -92,13 +85,13 @@ def refuse(settings: Mapping[str, Any]) -> None:
 
 
 def log_unread(settings: Iterable[tuple[str, Any, str]]) -> None:
-    """Log the settings (key, value, where) that no part of this package reads, in one line for each kind.
-
-    Those with the value that their code has by default are logged quietly, others in a warning, for the run
-    would be another.
-    """
+    """Log the settings (key, value, where) that no part of this package reads; a warning if not the public default."""
     unread = {key: value for key, value, _ in settings if key in UNREAD or key in UNREAD_ELSEWHERE}
-    changed = {key for key, value in unread.items() if key in UNREAD and value != UNREAD[key]}
-    for level, due in ((logging.WARNING, True), (logging.INFO, False)):
-        if listed := ", ".join(f"{key} {value}" for key, value in unread.items() if (key in changed) == due):
+    log_settings({f"{key} {value}": key in UNREAD and value != UNREAD[key] for key, value in unread.items()})
+
+
+def log_settings(unread: Mapping[str, bool]) -> None:
+    """Log unread settings ("key value" -> whether they may change the run) in a warning and an information."""
+    for level, changes in ((logging.WARNING, True), (logging.INFO, False)):
+        if listed := ", ".join(setting for setting, changed in unread.items() if changed == changes):
             logging.log(level, "config: accepted, but no part of this package reads %s", listed)

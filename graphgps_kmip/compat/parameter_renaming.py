@@ -1,6 +1,6 @@
-"""Parameters of another code, under its names, for a model of ours: every one must find its place, and fill it.
+"""Parameters of another code, under its names, for a model of ours: each must find its place, and fill it.
 
-`Names` says how: an ordered table of patterns, as the one of the public codes in ``checkpoint_names``.
+`Names` is an ordered table of patterns, such as those of the public codes in ``checkpoint_names``.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,80 +21,49 @@ from graphgps_kmip.errors import CheckpointError
 
 State = dict[str, Tensor]
 SHOWN = 3  # problems of a kind that an error names
+# Beginnings that are ignored where all names have them: of DistributedDataParallel and of GraphGym.
+WRAPPERS = ("module.", "model.")
+# Pattern in an error -> reason why a parameter may not fit.
+REASONS = {
+    r"(atom|bond)_embedding_list": "the vocabularies of atoms and bonds differ between versions of ogb",
+    r"\.mean_scale\b": "GraphNorm's, which gt.layer_norm means in the dialects exphormer and kmip-thesis",
+    r"\bpost_mp\.|\bhead\.": "for a new prediction head set pretrained.reset_prediction_head True",
+}
 
 
-@dataclass(frozen=True)
-class States:
-    """The two states between which a rule translates, by names without wrappers.
+class States(NamedTuple):
+    """Tensors of the file and of our model, by names without wrappers."""
 
-    Args:
-        theirs: tensors of the file.
-        ours: tensors of our model.
-    """
-
-    theirs: Mapping[str, Tensor]
-    ours: Mapping[str, Tensor]
+    file: Mapping[str, Tensor]
+    model: Mapping[str, Tensor]
 
 
-# What stands in a name of ours where the pattern matched theirs: a template of `re` (``r"layers.\1.conv."``), or a
-# function, which returns None where it has no answer.
+# The part of our name in place of a match in theirs: a template of `re` (``r"layers.\1.conv."``), or a function, which
+# may return None.
 Form = str | Callable[[re.Match[str], States], str | None]
-
-
-@dataclass(frozen=True)
-class Dropped:
-    """Tensors of the other code that ours does not need.
-
-    Args:
-        name: pattern of their names, searched for.
-        why: the reason.
-        where: only where this holds of the match and the tensors of the file; None: always.
-    """
-
-    name: str
-    why: str
-    where: Callable[[re.Match[str], Mapping[str, Tensor]], bool] | None = None
-
-
-@dataclass(frozen=True)
-class Filled:
-    """Tensors of ours that the other code does not have.
-
-    Args:
-        name: pattern of their names, searched for.
-        why: the reason.
-        value: what they get; None: they stay as they are.
-    """
-
-    name: str
-    why: str
-    value: float | None = None
+Condition = Callable[[re.Match[str], Mapping[str, Tensor]], bool]  # of a match and the tensors of the file
 
 
 @dataclass(frozen=True)
 class Names:
-    """How the names of another code become ours.
+    """How the names of another code become ours; all patterns are searched for.
 
     Args:
-        wrappers: beginnings that count for nothing where all names have them, in their names and in ours.
-        rules: (pattern, forms), applied in this order to what earlier rules made, each at the first place where its
-            pattern is found; of several forms the first that leads to a name of ours counts.
-        dropped: what of theirs may be left.
-        filled: what of ours may stay.
-        reasons: pattern of a name -> why it may not fit.
+        rules: (pattern, forms), applied in this order to the results of earlier rules, each at the first place of its
+            pattern; of several forms the first that leads to a name of ours counts.
+        dropped: (pattern, condition or None: always) of tensors of theirs that ours does not need.
+        filled: pattern of tensors of ours that they do not have -> value; None: they stay as they are.
     """
 
-    wrappers: tuple[str, ...]
     rules: tuple[tuple[str, tuple[Form, ...]], ...]
-    dropped: tuple[Dropped, ...] = ()
-    filled: tuple[Filled, ...] = ()
-    reasons: tuple[tuple[str, str], ...] = ()
+    dropped: tuple[tuple[str, Condition | None], ...] = ()
+    filled: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def read_state(path: Path) -> State:
     """Return the parameters in a checkpoint of ours, of GraphGym or of Lightning, on the CPU; no code is unpickled.
 
-    What such a file holds besides, an optimizer inside the scheduler's state for one, is not looked at.
+    Other contents of the file, such as an optimizer, are ignored.
 
     Raises:
         CheckpointError: it cannot be read, or holds no parameters.
@@ -116,9 +86,9 @@ def read_state(path: Path) -> State:
     return state
 
 
-def renamed(
+def rename_parameters(
     state: Mapping[str, Tensor],
-    own: Mapping[str, Tensor],
+    model_state: Mapping[str, Tensor],
     names: Names,
     path: Path,
     left: str = "(?!)",
@@ -130,7 +100,7 @@ def renamed(
 
     Args:
         state: of the file.
-        own: state of our model, whose names and shapes count.
+        model_state: of our model, whose names and shapes count.
         names: of the code that wrote it.
         path: the file, for the error.
         left: pattern of our names that keep their tensors, whatever the file has for them.
@@ -139,52 +109,53 @@ def renamed(
     Raises:
         CheckpointError: names what is left over, missing or of another shape, and constants that differ.
     """
-    ours = dict(zip(_unwrap(own, names.wrappers), own, strict=True))  # bare name -> name
-    fixed = dict(zip(_unwrap(constants or {}, names.wrappers), (constants or {}).values(), strict=True))
-    theirs = dict(zip(_unwrap(state, names.wrappers), state.values(), strict=True))
-    found, problems = _place(theirs, {bare: own[name] for bare, name in ours.items()}, fixed, names, left)
+    full_names = dict(zip(_unwrap(model_state), model_state, strict=True))  # bare name -> name
+    fixed = dict(zip(_unwrap(constants or {}), (constants or {}).values(), strict=True))
+    file = dict(zip(_unwrap(state), state.values(), strict=True))
+    model = {bare: model_state[name] for bare, name in full_names.items()}
+    places, problems = _place(file, model, fixed, names, left)
     result, missing, misshapen = {}, [], []
-    for name, wrapped in ours.items():
-        value = theirs.get(found.get(name, ""))
-        fill = next((row for row in names.filled if re.search(row.name, name)), None)
+    for name, tensor in model.items():
+        value = file.get(places.get(name, ""))
         if value is None:
-            if not fill and not re.search(left, name) and own[wrapped].numel():
-                missing.append(f"{name} {_show_shape(own[wrapped])} is missing in the file")
-            value = own[wrapped] if not fill or fill.value is None else torch.full_like(own[wrapped], fill.value)
-        elif value.shape != own[wrapped].shape:
-            misshapen.append(f"{name} {_show_shape(value)} in the file, {_show_shape(own[wrapped])} here")
-        result[wrapped] = value
-    _complain([*problems, missing, misshapen], names.reasons, path)
+            fills = [fill for pattern, fill in names.filled.items() if re.search(pattern, name)]
+            if not fills and not re.search(left, name) and tensor.numel():
+                missing.append(f"{name} {_show_shape(tensor)} is missing in the file")
+            value = tensor if not fills or fills[0] is None else torch.full_like(tensor, fills[0])
+        elif value.shape != tensor.shape:
+            misshapen.append(f"{name} {_show_shape(value)} in the file, {_show_shape(tensor)} here")
+        result[full_names[name]] = value
+    _raise_problems([*problems, missing, misshapen], path)
     return result
 
 
 def constants_of(model: nn.Module) -> State:
-    """Return the buffers that a model keeps out of its state: what is published, not learned."""
+    """Return the buffers that a model keeps out of its state: published constants, which are not learned."""
     saved = model.state_dict().keys()
     return {name: value for name, value in model.named_buffers() if name not in saved}
 
 
-def _place(theirs: State, ours: State, fixed: State, names: Names, left: str) -> tuple[dict[str, str], list[list[str]]]:
-    """Return which tensor of the file each of ours is, by bare names, and what has no place, two or a wrong value."""
-    find = finder(theirs, ours | fixed, names)
-    found: dict[str, str] = {}  # ours -> theirs
-    over, double, other = [], [], []
-    for name, value in theirs.items():
+def _place(file: State, model: State, fixed: State, names: Names, left: str) -> tuple[dict[str, str], list[list[str]]]:
+    """Return our name -> name in the file, both bare, and tensors without place, with two or of a wrong value."""
+    find = finder(file, model | fixed, names)
+    places: dict[str, str] = {}
+    unused, double, different = [], [], []
+    for name, value in file.items():
         candidates = list(find(name))
-        fits = [candidate for candidate in candidates if candidate in ours or candidate in fixed]
+        fits = [candidate for candidate in candidates if candidate in model or candidate in fixed]
         if any(re.search(left, candidate) for candidate in (fits or candidates)):
             continue
         if not fits:
-            needed = value.numel() and not _is_dropped(name, theirs, names.dropped)
-            over += [f"{name} {_show_shape(value)} is left over"] if needed else []
+            if value.numel() and not _is_dropped(name, file, names):
+                unused.append(f"{name} {_show_shape(value)} is left over")
         elif fits[0] in fixed:
-            same = _is_equal(value, fixed[fits[0]])
-            other += [] if same else [f"{name} differs from the constant {fits[0]} of the model"]
-        elif fits[0] in found:
-            double.append(f"{found[fits[0]]} and {name} both are {fits[0]}")
+            if not _is_equal(value, fixed[fits[0]]):
+                different.append(f"{name} differs from the constant {fits[0]} of the model")
+        elif fits[0] in places:
+            double.append(f"{places[fits[0]]} and {name} both are {fits[0]}")
         else:
-            found[fits[0]] = name
-    return found, [over, double, other]
+            places[fits[0]] = name
+    return places, [unused, double, different]
 
 
 def _is_equal(value: Tensor, constant: Tensor) -> bool:
@@ -194,44 +165,43 @@ def _is_equal(value: Tensor, constant: Tensor) -> bool:
     return bool((value.double() - constant.double()).abs().le(1e-6 * constant.abs()).all())
 
 
-def _unwrap(names: Iterable[str], wrappers: Iterable[str]) -> list[str]:
+def _unwrap(names: Iterable[str]) -> list[str]:
     names = list(names)
-    for wrapper in wrappers:
+    for wrapper in WRAPPERS:
         if all(name.startswith(wrapper) for name in names):
             names = [name.removeprefix(wrapper) for name in names]
     return names
 
 
-def _is_dropped(name: str, theirs: Mapping[str, Tensor], dropped: Iterable[Dropped]) -> bool:
-    matches = ((re.search(row.name, name), row.where) for row in dropped)
-    return any(match and (where is None or where(match, theirs)) for match, where in matches)
+def _is_dropped(name: str, file: Mapping[str, Tensor], names: Names) -> bool:
+    matches = ((re.search(pattern, name), condition) for pattern, condition in names.dropped)
+    return any(match and (condition is None or condition(match, file)) for match, condition in matches)
 
 
 def _show_shape(tensor: Tensor) -> str:
     return str(tuple(tensor.shape))
 
 
-def _complain(problems: Iterable[list[str]], reasons: Iterable[tuple[str, str]], path: Path) -> None:
+def _raise_problems(problems: Iterable[list[str]], path: Path) -> None:
     shown = []
     for kind in problems:
-        more = [f"and {len(kind) - SHOWN} more"] if len(kind) > SHOWN else []
-        shown += [*kind[:SHOWN], *more]
+        shown += kind[:SHOWN] + [f"and {len(kind) - SHOWN} more"] * (len(kind) > SHOWN)
     if shown:
         text = "; ".join(shown)
-        why = "".join(f" ({reason})" for pattern, reason in reasons if re.search(pattern, text))
+        why = "".join(f" ({reason})" for pattern, reason in REASONS.items() if re.search(pattern, text))
         raise CheckpointError(
             f"The checkpoint {path} does not fit the model: {text}{why}; build the model with the settings that the "
             "checkpoint was made with."
         )
 
 
-def finder(theirs: Mapping[str, Tensor], ours: Mapping[str, Tensor], names: Names) -> Callable[[str], Iterator[str]]:
-    """Return a function from a name of theirs to all that it may be in ours, most likely first."""
-    states = States(theirs, ours)
+def finder(file: Mapping[str, Tensor], model: Mapping[str, Tensor], names: Names) -> Callable[[str], Iterator[str]]:
+    """Return a function from a name of theirs to its candidates in ours, most likely first."""
+    states = States(file, model)
     rules = [(re.compile(pattern), forms) for pattern, forms in names.rules]
 
     def find(name: str) -> Iterator[str]:
-        if name in ours:
+        if name in model:
             yield name
             return
         candidates = [name]
@@ -251,46 +221,33 @@ def _translate_name(name: str, pattern: re.Pattern[str], forms: tuple[Form, ...]
 
 
 def rank(match: re.Match[str], group: int, names: Mapping[str, Tensor]) -> int:
-    """Return which one a matched number is among those that names have at its place behind the same beginning.
+    """Return the rank of a matched number among those of all names with the same beginning.
 
     Args:
         match: of a pattern that begins with ``^``.
         group: of the number in the pattern.
-        names: where the others are looked for.
+        names: all names.
     """
     start = match.string[: match.start(group)]
     matches = (match.re.match(name) for name in names if name.startswith(start))
-    numbers = {int(other[group]) for other in matches if other and other.start(group) == len(start)} | {
-        int(match[group])
-    }
-    return sorted(numbers).index(int(match[group]))
+    numbers = {int(other[group]) for other in matches if other and other.start(group) == len(start)}
+    return sorted(numbers | {int(match[group])}).index(int(match[group]))
 
 
-def linear_maps(ours: Mapping[str, Tensor], prefix: str) -> list[int]:
-    """Return the numbers of the linear maps of a Sequential, in order.
-
-    Args:
-        ours: tensors of our model.
-        prefix: name of the Sequential, with its dot.
-    """
-    return [i for i in _numbers(ours, prefix) if getattr(ours.get(f"{prefix}{i}.weight"), "ndim", 0) == 2]
+def find_linear_maps(model: Mapping[str, Tensor], prefix: str) -> list[int]:
+    """Return the numbers of the linear maps of a Sequential of this name (with its dot), in order."""
+    return [i for i in _list_modules(model, prefix) if getattr(model.get(f"{prefix}{i}.weight"), "ndim", 0) == 2]
 
 
-def behind_linear(ours: Mapping[str, Tensor], prefix: str, index: int) -> list[int]:
-    """Return the numbers of the modules with parameters between a linear map of a Sequential and the next one.
-
-    Args:
-        ours: tensors of our model.
-        prefix: name of the Sequential, with its dot.
-        index: which linear map, counted from 0.
-    """
-    maps = linear_maps(ours, prefix)
+def find_modules_after(model: Mapping[str, Tensor], prefix: str, index: int) -> list[int]:
+    """Return the numbers of the modules with parameters between a linear map of a Sequential and the next one."""
+    maps = find_linear_maps(model, prefix)
     if index >= len(maps):
         return []
     end = maps[index + 1] if index + 1 < len(maps) else float("inf")
-    return [i for i in _numbers(ours, prefix) if maps[index] < i < end]
+    return [i for i in _list_modules(model, prefix) if maps[index] < i < end]
 
 
-def _numbers(names: Mapping[str, Tensor], prefix: str) -> list[int]:
+def _list_modules(names: Mapping[str, Tensor], prefix: str) -> list[int]:
     matches = (re.match(re.escape(prefix) + r"(\d+)\.", name) for name in names)
     return sorted({int(match[1]) for match in matches if match})

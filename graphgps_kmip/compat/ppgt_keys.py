@@ -137,7 +137,7 @@ TOKENS = {"TargetNodeEmb": "target", "CLSTokenEmb": "class_token"}
 
 
 def derive(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ours for the keys of `TOGETHER`, which are there.
+    """Return ours for the keys of `TOGETHER` in the settings.
 
     Raises:
         ConfigError: encoders or initial values that this package does not have.
@@ -169,27 +169,23 @@ def derive(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _derive_head(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of the head that a file names.
-
-    Raises:
-        ConfigError: a head that has none here.
-    """
-    asked = {key: settings[f"gnn.{key}"] for key in HEAD_OPTIONS if f"gnn.{key}" in settings}
-    asked = {key: value for key, value in asked.items() if value not in (HEAD_OPTIONS[key], "None")}
+    """Return the options of the head that a file names, which only linear heads may have."""
+    options = {key: settings.get(f"gnn.{key}", default) for key, default in HEAD_OPTIONS.items()}
+    options = {key: value for key, value in options.items() if value not in (HEAD_OPTIONS[key], "None")}
     name = str(settings.get("gnn.head", "default")).removesuffix("_nodecay")
-    if asked and name not in ("linear_graph", "linear_node"):
-        key, value = next(iter(asked.items()))
+    if options and name not in ("linear_graph", "linear_node"):
+        key, value = next(iter(options.items()))
         raise ConfigError(f"gnn.{key} {value}: here the heads linear_graph and linear_node alone have it, not {name}")
     result = {key: settings[key] for key in SAN_HEAD if key in settings}
     if name == "san_graph":  # here as many hidden layers as gnn.layers_post_mp says, none narrower than the outputs
         layers = settings.get("gnn.layers_post_mp", 2)
         result |= {"gnn.head": "linear_graph", "head.linear_graph.halve_widths": True, "gnn.dropout": 0.0}
         result["gnn.layers_post_mp"] = layers + 1 if isinstance(layers, int) else layers
-    return result | {f"head.{name}.{key}": value for key, value in asked.items()}
+    return result | {f"head.{name}.{key}": value for key, value in options.items()}
 
 
 def _check_whole(settings: Mapping[str, Any]) -> None:
-    """Refuse what a file leaves out and this package cannot."""
+    """Refuse defaults of the public code that this package does not have."""
     _require(settings, "gt.macro_norm_type", "pre_norm")
     _require(settings, "gnn.trunc_init", True)
     if settings.get(f"{BLOCKS}drop_path"):
@@ -205,13 +201,10 @@ def _require(settings: Mapping[str, Any], key: str, needed: Any, default: Any = 
 
 
 def _list_encoders(settings: Mapping[str, Any], section: str, allowed: tuple[str, ...]) -> list[str]:
-    """Return the encoders that a section names."""
     names = str(settings.get(f"{section}name", "")).split("+")
     for name in names:
         if name not in allowed:
-            raise ConfigError(
-                f"{section}name {settings.get(f'{section}name')}: this package has only {', '.join(allowed)}"
-            )
+            raise ConfigError(f"{section}name {'+'.join(names)}: this package has only {', '.join(allowed)}")
     return names
 
 

@@ -1,8 +1,8 @@
 """Faults of the public codes, for runs that must repeat them: each a subclass or a function, chosen by a config key.
 
-No operator knows of its fault, and nothing but `gym` imports this module: `FAULTS` are further keys of the config, and
-`repeat_faults` gives the modules of a finished network the classes of the faults that are switched on. These have no
-parameters or state of their own, so that checkpoints and random numbers are those of the correct classes.
+Only `gym` imports this module: `FAULTS` are further keys of the config, and `repeat_faults` gives the modules of a
+finished network the classes of the faults that are switched on. These add no parameters or state, so that checkpoints
+and random numbers are those of the correct classes.
 """
 
 from __future__ import annotations
@@ -59,26 +59,18 @@ FAULTS: dict[str, Any] = {
 
 @dataclass(frozen=True, eq=False)
 class PaddedContext(GraphContext):
-    """The graphs of a mini-batch with padding among their nodes.
-
-    Args:
-        real (Tensor, optional): False where a node is padding. (default: None)
-
-    Shapes:
-        real (N,) bool; else as `GraphContext`.
-    """
+    """A `GraphContext` with padding among the nodes: ``real`` (N,) is False there."""
 
     real: Tensor | None = None
 
 
 def with_padding(x: Tensor, context: GraphContext) -> tuple[Tensor, PaddedContext]:
-    """Give every graph rows of zeros, until it has as many nodes as the largest one.
+    """Pad each graph with rows of zeros to the size of the largest; ``x[context.real]`` undoes it.
 
-    ``x[context.real]`` undoes it. What is numbered by nodes (edges, pairs) does not count these rows, so layers that
-    read it must not follow.
+    Edges and pairs keep the numbers of nodes without padding, so layers that read them must not follow.
 
     Shapes:
-        x (N, C); returns x (B * Nmax, C) and its context. Gradients flow to x.
+        x (N, C); returns x (B * Nmax, C) and its context.
     """
     padded, mask = to_padded(x, context)
     ptr = torch.arange(context.num_graphs + 1, device=x.device) * context.max_nodes
@@ -88,10 +80,7 @@ def with_padding(x: Tensor, context: GraphContext) -> tuple[Tensor, PaddedContex
 
 
 class PaddedGPSModel(GPSModel):
-    """A network whose layers see padding as nodes, as GraphGPS's whole Performer does: gt.performer.mask_keys False.
-
-    Only for layers that read no edges.
-    """
+    """A network whose layers see padding as nodes, as GraphGPS's whole Performer; for layers that read no edges."""
 
     def run_layers(self, x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor | None]:
         """Run the layers on padded graphs, and drop the padding: x (N, C) -> (N, C), edge_attr as it is."""
@@ -101,10 +90,9 @@ class PaddedGPSModel(GPSModel):
 
 
 class PaddedPerformerAttention(PerformerAttention):
-    """Performer whose padding counts in the sum of the denominator: the quirk ``performer_unmasked_keys``.
+    """Performer whose padding, of value 0, counts in the denominator: the quirk ``performer_unmasked_keys``.
 
-    Each graph is padded with zeros to the largest one of the batch, unless the network has done so; the values of
-    padding are 0.
+    Graphs are padded here unless the network has done so.
     """
 
     def attend(self, x: Tensor, context: GraphContext) -> Tensor:
@@ -119,9 +107,9 @@ class PaddedPerformerAttention(PerformerAttention):
 
 
 class DetachedPerformerAttention(PerformerAttention):
-    """Performer whose gradient takes the stabilisers for constants, although they do not cancel.
+    """Performer whose gradient takes the stabilisers for constants: the quirk ``performer_detached_stabiliser``.
 
-    The gradient of keys may be far off: the quirk ``performer_detached_stabiliser``.
+    They do not cancel, so that the gradient of keys may be far off.
     """
 
     def _features(self, x: Tensor, stabiliser_of: Callable[[Tensor], Tensor]) -> Tensor:
@@ -135,7 +123,7 @@ class PaddedDetachedPerformerAttention(PaddedPerformerAttention, DetachedPerform
 class PaddedBigBirdAttention(BigBirdAttention):
     """BigBird that counts the blocks of the padded batch: the quirk ``bigbird_padded_blocks``.
 
-    The last block is that of the largest graph, and the random blocks are those of `draw_public`, alike in all layers.
+    The last block is that of the largest graph; all layers have the random blocks of `draw_public` with seed 0.
     """
 
     def _last_blocks(self, context: GraphContext) -> Tensor:
@@ -145,11 +133,11 @@ class PaddedBigBirdAttention(BigBirdAttention):
         return self._draw(int(last[0]) + 1 if len(last) else 0).to(block.device)[block]
 
     def _draw(self, num_blocks: int) -> Tensor:
-        return public_random_blocks(num_blocks, self.num_heads, self.num_random_blocks)
+        return draw_with_seed_0(num_blocks, self.num_heads, self.num_random_blocks)
 
 
 class GlobalRandomBigBirdAttention(PaddedBigBirdAttention):
-    """BigBird that moreover resets numpy's global random state at each call: the quirk ``bigbird_global_rng``."""
+    """BigBird that also resets numpy's global random state at each call: the quirk ``bigbird_global_rng``."""
 
     def _draw(self, num_blocks: int) -> Tensor:
         np.random.seed(0)
@@ -157,23 +145,17 @@ class GlobalRandomBigBirdAttention(PaddedBigBirdAttention):
 
 
 @lru_cache(maxsize=64)
-def public_random_blocks(num_blocks: int, num_heads: int, num_random: int) -> Tensor:
-    """Return what the public code draws, with a random state of its own: :func:`draw_public` with seed 0."""
+def draw_with_seed_0(num_blocks: int, num_heads: int, num_random: int) -> Tensor:
+    """Return the blocks of `draw_public` by a new random state."""
     return draw_public(np.random.RandomState(0), num_blocks, num_heads, num_random)
 
 
 def draw_public(rng: np.random.RandomState | ModuleType, num_blocks: int, num_heads: int, num_random: int) -> Tensor:
-    """Draw random blocks as GraphGPS does, where they may repeat those that are attended to anyway, even the own one.
+    """Draw R random blocks for each block and head as GraphGPS does, those that are attended to anyway included.
 
     In long sequences all come from the first 2R + 5 blocks, in shorter ones half of them from the first R + 5 and half
     from the rest. Where the public code fails for want of blocks, those that it has are repeated. It draws differently
     for sequences padded to 1024, 3072 or 4096 nodes; this is not repeated.
-
-    Args:
-        rng (RandomState or module): numpy's random state, or its random module for the global one.
-        num_blocks (int): blocks of the padded sequence.
-        num_heads (int): heads H.
-        num_random (int): blocks R to draw.
 
     Shapes:
         returns (num_blocks, H, R), 0 in the first row.
@@ -194,9 +176,9 @@ def draw_public(rng: np.random.RandomState | ModuleType, num_blocks: int, num_he
 
 
 class FirstRowGINE(GINE):
-    """GINE that adds row 1 of x to every sum in place of the node's own row: the quirk ``gine_row_1``.
+    """GINE that adds row 1 of x to each sum in place of the node's row: the quirk ``gine_row_1``.
 
-    GraphGPS's GINE with EquivStableLapPE does. Results depend on the order of nodes, and a batch needs two nodes.
+    GraphGPS's GINE with EquivStableLapPE does this.
     """
 
     def forward(
@@ -209,12 +191,11 @@ class FirstRowGINE(GINE):
 class MixedHeadsAttention(SampledEdgeAttention):
     """Attention along sampled edges whose scores mix up heads and edges: the quirk ``spexphormer_mixed_heads``.
 
-    With H heads and K edges into each node, the products of keys and edge features are listed edge by edge, head by
-    head, and the list is cut into H parts of K, one of each query: number s of head h has a score of another edge and
-    head. So the output depends on the order of the edges. With one head it is no fault.
+    With H heads and K edges into each node, the products of keys and edge features are listed by edge, then by head,
+    and reshaped to H parts of K, so that scores are of other edges and heads. With one head it is no fault.
 
     Raises:
-        ValueError: when called: some nodes have more edges than others.
+        InputError: when called: some nodes have more edges than others.
     """
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor, edges: Tensor) -> Tensor:
@@ -242,9 +223,9 @@ class EdgeNormOnNodesEncoder(FeatureEncoder):
 
 
 class PaddedKMIPAttention(KMIPAttention):
-    """k-MIP attention whose graphs are padded with zeros to the largest one of the batch; the padding counts as nodes.
+    """k-MIP attention that can select the padding of a batch as keys: the quirk ``kmip_no_mask``.
 
-    These can be selected, so that a graph's output depends on the others: the quirk ``kmip_no_mask``.
+    A graph's output then depends on the others.
     """
 
     def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
@@ -255,15 +236,22 @@ class PaddedKMIPAttention(KMIPAttention):
 
     @torch.no_grad()
     def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:
-        """Return the selected keys and their weights, without dropout and without those of padding."""
+        """Return the selected keys and their weights; padding is an empty slot, so that weights may sum to less than 1.
+
+        Shapes: index and weight (H, N, K).
+        """
         context = GraphContext.of(context, x)
-        return without_padding(super().attention_graph(*with_padding(x, context)), context)
+        graph = super().attention_graph(*with_padding(x, context))  # (H, B * Nmax, K)
+        node, mask = to_padded(torch.arange(len(context.batch), device=context.batch.device)[:, None], context)
+        mask = mask.flatten()
+        node = node.flatten().masked_fill(~mask, -1)  # (B * Nmax,), of each padded row
+        index, weight = graph.index[:, mask], graph.weight[:, mask]
+        index = node[index.clamp(min=0)].masked_fill(index < 0, -1)
+        return AttentionGraph(index, weight.masked_fill(index < 0, 0.0))
 
 
 class FirstKeyAgain(KeySelection):
-    """The first node of the graph in each slot of a query with fewer than k keys, where it counts again.
-
-    So the output depends on the order of the nodes: the quirk ``kmip_duplicate_key_0``.
+    """Fills the empty slots of a query with fewer than k keys with the first node: the quirk ``kmip_duplicate_key_0``.
 
     Args:
         among (KeySelection, optional): selection of the other keys; None: `BestKeys`. (default: None)
@@ -285,26 +273,10 @@ class FirstKeyAgain(KeySelection):
         return torch.where(index < 0, first[:, None], index), torch.where(index < 0, again, score)
 
 
-def without_padding(graph: AttentionGraph, context: GraphContext) -> AttentionGraph:
-    """Undo `with_padding` in what was learned: padding among the keys becomes an empty slot.
-
-    The weights of a query then no longer sum to 1.
-
-    Shapes:
-        index and weight (H, B * Nmax, K) -> (H, N, K).
-    """
-    node, mask = to_padded(torch.arange(len(context.batch), device=context.batch.device)[:, None], context)
-    mask = mask.flatten()
-    node = node.flatten().masked_fill(~mask, -1)  # (B * Nmax,), of each padded row
-    index, weight = graph.index[:, mask], graph.weight[:, mask]
-    index = node[index.clamp(min=0)].masked_fill(index < 0, -1)
-    return AttentionGraph(index, weight.masked_fill(index < 0, 0.0))
-
-
 class PaddedPathsEncoder(GraphormerEncoder):
     """Graphormer encoder whose places without an edge hold edges of type 0: the quirk ``graphormer_padded_paths``.
 
-    These are the places behind the end of a path, one more than paths are kept, and all places of pairs without a path.
+    These are the places after the end of a path, one more than the paths have, and all of pairs without a path.
     """
 
     def _before_edges(self, tables: Tensor, num_pairs: int) -> tuple[Tensor, Tensor]:
@@ -314,9 +286,9 @@ class PaddedPathsEncoder(GraphormerEncoder):
 
 
 class UnmovedEdgesToken(GraphToken):
-    """Graph token that leaves edges at the numbers of before: the quirk ``graphormer_token_shifts_edges``.
+    """Graph token that does not renumber edges: the quirk ``graphormer_token_shifts_edges``.
 
-    All nodes behind a token have new numbers, so that message passing along the edges reads other nodes.
+    Nodes after a token have new numbers, so that message passing reads other nodes.
     """
 
     def _move_edges(self, batch: Batch, moved: Tensor) -> None:
@@ -334,40 +306,31 @@ class PublicExpander(Expander):
         graph: Data, deg: int, algorithm: str, max_num_iters: int, seed: int, raw: bool = False
     ) -> dict[str, Tensor]:
         """Return the edges, which are random by seed and graph."""
-        options = {"max_num_iters": max_num_iters, "expansion": RAW if raw else Expansion()}
-        rng = expander_generator(seed, graph.graph_id)
-        edges = expander_edges(graph.num_nodes, deg, algorithm, rng=rng, **options)
-        return {"expander_edge_index": edges}
+        rng, expansion = expander_generator(seed, graph.graph_id), RAW if raw else Expansion()
+        options = {"max_num_iters": max_num_iters, "expansion": expansion}
+        return {"expander_edge_index": expander_edges(graph.num_nodes, deg, algorithm, rng=rng, **options)}
 
 
 def raw_spectral_value(edges: np.ndarray, num_nodes: int) -> float:
     """Return the second smallest eigenvalue of D - A, where D counts loops and A does not: no Laplacian.
 
-    A graph in pieces can so have a value above 0.
+    A disconnected graph can have a value above 0.
 
-    Args:
-        edges (ndarray): Both directions of every edge.
-        num_nodes (int): N, at least 2.
-
-    Shapes: edges (2, E).
+    Shapes: edges (2, E), both directions of each edge; N at least 2.
     """
     degree = np.bincount(edges[0], minlength=num_nodes).astype(np.float64)
     return second_eigenvalue(degree, adjacency_without_loops(edges, num_nodes))
 
 
 # Expander graphs of Exphormer's code, the quirk ``exphormer_raw_expander``: loops and repeated edges stay, in the order
-# in which they were drawn, the test's degrees count loops, and its bound is that of the degree asked for, even where
-# graphs with few nodes have a smaller one.
+# of the draw, the test's degrees count loops, and its bound is that of the setting, also for graphs of few nodes.
 RAW = Expansion(raw_spectral_value, degree_of=lambda degree, _: degree, kept=lambda edges, _: edges)
 
 
 def with_every_edge_reversed(graph: Data) -> Data:
-    """Return a copy of a graph with the reverse of every edge behind its edges: the quirk ``exphormer_double_edges``.
+    """Return a copy of a graph with the reverse of each edge appended: the quirk ``exphormer_double_edges``.
 
     In a graph that is undirected already, every edge then counts twice.
-
-    Args:
-        graph (Data): Is not changed.
 
     Shapes: edge_index (2, E) -> (2, 2 E), edge_attr (E, D) -> (2 E, D).
     """
@@ -408,9 +371,10 @@ def repeat_faults(network: nn.Module, settings: Mapping[str, Any], name: str = "
         ConfigError: a fault that the public code cannot have together with other settings.
     """
     modules = list(network.modules())
-    for module in modules:
-        if isinstance(module, KMIPAttention):
-            _repeat_first_key(module, settings)
+    if settings.get("gt.kmip.repeat_first_key", False):
+        for module in modules:
+            if isinstance(module, KMIPAttention):
+                _repeat_first_key(module)
     if settings.get("gt.performer.mask_keys") is False:
         if name == "Performer":
             network.__class__ = PaddedGPSModel
@@ -431,10 +395,8 @@ def repeat_faults(network: nn.Module, settings: Mapping[str, Any], name: str = "
     return network
 
 
-def _repeat_first_key(attention: KMIPAttention, settings: Mapping[str, Any]) -> None:
-    """Give k-MIP attention the selection `FirstKeyAgain` if that is switched on, inside of k annealing."""
-    if not settings.get("gt.kmip.repeat_first_key", False):
-        return
+def _repeat_first_key(attention: KMIPAttention) -> None:
+    """Give k-MIP attention the selection `FirstKeyAgain`, inside of k annealing."""
     if any(isinstance(selection, RandomKeys) for selection in attention.selection.modules()):
         raise ConfigError("gt.kmip.random_attention may leave out the key of repeat_first_key: switch one of them off")
     if isinstance(attention.selection, AnnealedKeys):

@@ -10,18 +10,22 @@ and the pair is distinguished if T^2 is above 72.34, and not close to the T^2 of
 that are compared in the same way (the reliability test, which fails from 72.34 on: the outputs then depend on the order
 of nodes). As in the public script the factor q = 32 of Hotelling's statistic is left out.
 
-Differences to that script: each pair has a seed of its own, so that a result depends neither on the pairs before it
-nor on interruptions or processes; outputs that are not finite are reported, where the script compares NaN.
+Differences to that script: each pair has its own seed, so that a result depends neither on the pairs before it nor on
+interruptions or processes; outputs that are not finite are reported, where the script compares NaN.
+
+Results are one JSON line for each pair, in a file that an interrupted run continues.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import math
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +37,14 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch_geometric.data import Batch, Data
 
+from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.forked_work import as_done
-from graphgps_kmip.errors import InputError
-from graphgps_kmip.expressivity.brec_results import Result, append_result, resume_results
+from graphgps_kmip.common.json_files import Damaged, parsed_object
+from graphgps_kmip.errors import InputError, ResultsError
 
+log = logging.getLogger(__name__)
+Result = dict[str, Any]
+TOTAL = "total"
 THRESHOLD = 72.34  # of T-square; the benchmark's constant
 CLOSE = {"atol": 1e-6, "rtol": 1e-5}  # T-square of the pair and of its reliability test, the benchmark's isclose rule
 BATCH = 16  # graphs in a batch: 8 relabelings of each graph
@@ -48,14 +56,12 @@ class Protocol:
     """How a model is trained on a pair before it is tested.
 
     Args:
-        graphs (int): In a batch of training; of every `BATCH` graphs the first ones.
-        trains (bool, optional): False: the initial weights are tested. (default: ``True``)
+        graphs (int): In a batch of training, the first of each `BATCH` graphs; 0: the initial weights are tested.
         stops_at_zero (bool, optional): End the training when the loss of an epoch is exactly 0, and give batch norms
             the statistics to which the remaining epochs would bring them. (default: ``False``)
     """
 
     graphs: int
-    trains: bool = True
     stops_at_zero: bool = False
 
 
@@ -64,13 +70,13 @@ PROTOCOLS: dict[str, Protocol] = {
     "literal": Protocol(BATCH),
     # 8 relabelings of a pair give the loss and the gradient of one of them; where the loss is 0, the gradient is 0
     "economical": Protocol(2, stops_at_zero=True),
-    "untrained": Protocol(0, trains=False),
+    "untrained": Protocol(0),
 }
 
 
 @dataclass(frozen=True)
 class PairTest:
-    """What is done with every pair.
+    """How pairs are tested.
 
     Args:
         model (callable): Returns a new model, ``model(batch) -> (outputs, labels)`` with a row for each graph.
@@ -82,8 +88,7 @@ class PairTest:
         dtype (torch.dtype, optional): Of weights, features and the statistic; initial weights are drawn in float32
             whatever it is. (default: ``torch.float32``)
         device (torch.device, optional): Where the model runs. (default: CPU)
-        loss_threshold (float, optional): End the training when the loss of an epoch is below; 0: never, in any
-            protocol but those that stop at 0. (default: ``0.0``)
+        loss_threshold (float, optional): End the training when the loss of an epoch is below. (default: ``0.0``)
 
     Raises:
         InputError: no such protocol, or less than one epoch.
@@ -106,7 +111,7 @@ class PairTest:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What decides the numbers of a given model, as plain values."""
+        """All settings that decide the numbers of a model, as plain values."""
         names = ("protocol", "epochs", "seed", "loss_threshold")
         return {**{name: getattr(self, name) for name in names}, "precision": str(self.dtype).removeprefix("torch.")}
 
@@ -116,9 +121,8 @@ def hotelling_t2(first: Tensor, second: Tensor) -> float:
 
     .. math:: \bar D^T \, \mathrm{cov}(D)^+ \, \bar D, \quad D = X - Y
 
-    cov is the unbiased sample covariance, + the pseudo-inverse with torch's cut-off for the dtype of the outputs: in
-    float32, singular values that rounding made are cut off at other places than in float64. Equal samples give 0; so
-    do differences that are equal to the last bit, for their covariance is 0: what a model's rounding does matters.
+    cov is the unbiased sample covariance, + the pseudo-inverse with torch's cut-off for the dtype of the outputs.
+    Differences that are equal to the last bit give 0, for their covariance is 0: a model's rounding matters.
 
     Args:
         first (Tensor): Outputs X for the relabelings of one graph.
@@ -133,12 +137,7 @@ def hotelling_t2(first: Tensor, second: Tensor) -> float:
 
 
 def is_distinguished(t2: float, t2_reliability: float) -> bool:
-    """Return whether a pair counts as distinguished: T-square above `THRESHOLD` and not that of the reliability test.
-
-    Args:
-        t2 (float): Of the pair.
-        t2_reliability (float): Of its reliability test.
-    """
+    """Return whether a pair is distinguished: T-square above `THRESHOLD` and not that of the reliability test."""
     return t2 > THRESHOLD and not bool(np.isclose(t2, t2_reliability, **CLOSE))
 
 
@@ -148,25 +147,22 @@ def run_to_file(
     graphs_of: Callable[[int], PairGraphs],
     path: Path,
     num_workers: int = 1,
-    notes: Mapping[str, Any] = {},  # noqa: B006
     tell: Callable[[Result], None] = lambda _result: None,
 ) -> dict[int, Result]:
     """Test the pairs that a file has no result of yet, append each result, and return all by pair.
 
     Args:
-        test (PairTest): What is done.
+        test (PairTest): How pairs are tested.
         pairs (Sequence[int]): Numbers of the pairs.
         graphs_of (callable): Number of a pair -> its graphs.
         path (Path): The file, JSON lines; a new one is made.
         num_workers (int, optional): As of `run_pairs`. (default: ``1``)
-        notes (Mapping, optional): Plain values for the first line: what else decides the numbers, such as a hash of
-            the model's config. (default: none)
         tell (callable, optional): Called with each new result. (default: nothing)
 
     Raises:
         ResultsError: the file has results of other settings.
     """
-    results = resume_results(path, {**test.settings, **notes})
+    results = resume_results(path, test.settings)
     missing = [pair for pair in pairs if pair not in results]
     for result in run_pairs(test, missing, graphs_of, num_workers):
         append_result(path, result)
@@ -180,25 +176,20 @@ def run_pairs(
 ) -> Iterator[Result]:
     """Yield the result of each pair as soon as it is there; the numbers do not depend on the number of processes.
 
-    Args:
-        test (PairTest): What is done.
-        pairs (Sequence[int]): Numbers of the pairs.
-        graphs_of (callable): Number of a pair -> its graphs.
-        num_workers (int, optional): Forked processes of one thread each; 1: this process. (default: ``1``)
+    Arguments as of `run_to_file`; ``num_workers`` are forked processes of one thread each, 1 is this process.
     """
-    work = partial(_run, test, graphs_of)
+
+    def work(pair: int) -> Result:
+        return run_pair(test, pair, graphs_of(pair))
+
     return (result for _, result in as_done("BREC pairs", work, pairs, num_workers))
-
-
-def _run(test: PairTest, graphs_of: Callable[[int], PairGraphs], pair: int) -> Result:
-    return run_pair(test, pair, graphs_of(pair))
 
 
 def run_pair(test: PairTest, pair: int, graphs: PairGraphs) -> Result:
     """Train a new model on a pair as the protocol says, and test it.
 
     Args:
-        test (PairTest): What is done.
+        test (PairTest): How the pair is tested.
         pair (int): Number of the pair.
         graphs (tuple): 64 graphs of the pair, G and H in turn, and as many of its reliability test.
 
@@ -212,8 +203,8 @@ def run_pair(test: PairTest, pair: int, graphs: PairGraphs) -> Result:
         torch.manual_seed(pair_seed(test.seed, pair))
         model = test.model().to(test.device, test.dtype)
         torch.set_default_dtype(test.dtype)
-        losses = _train(test, model, graphs[0]) if PROTOCOLS[test.protocol].trains else []
-        (t2, loss), (t2_reliability, _) = (_tested(test, model, part) for part in graphs)
+        losses = _train(test, model, graphs[0]) if PROTOCOLS[test.protocol].graphs else []
+        (t2, loss), (t2_reliability, _) = (_evaluate(test, model, part) for part in graphs)
     finite = math.isfinite(t2) and math.isfinite(t2_reliability)
     return {
         "pair": pair,
@@ -223,9 +214,9 @@ def run_pair(test: PairTest, pair: int, graphs: PairGraphs) -> Result:
         "t2_reliability": t2_reliability if finite else None,
         "failed": "" if finite else "the outputs are not finite",
         "epochs": len(losses),
-        "first_loss": _number(losses[0]) if losses else None,
-        "last_loss": _number(losses[-1]) if losses else None,
-        "loss": _number(loss),
+        "first_loss": _finite_or_none(losses[0]) if losses else None,
+        "last_loss": _finite_or_none(losses[-1]) if losses else None,
+        "loss": _finite_or_none(loss),
         "seconds": round(time.perf_counter() - began, 3),
     }
 
@@ -235,13 +226,13 @@ def pair_seed(seed: int, pair: int) -> int:
     return int(np.random.SeedSequence((seed, pair)).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def _number(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
 @contextmanager
 def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Let tensors that a model makes have the dtype of its weights, here and until the block ends."""
+    """Set torch's default dtype inside the block."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -251,14 +242,14 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def _train(test: PairTest, model: nn.Module, graphs: Sequence[Data]) -> list[float]:
-    """Train a model on a pair and return the loss of each epoch; a loss that is not finite is the last."""
+    """Train a model on a pair and return the loss of each epoch, up to one that is not finite."""
     protocol = PROTOCOLS[test.protocol]
-    batches = [_batch(test, graphs[at : at + protocol.graphs], "train") for at in range(0, len(graphs), BATCH)]
+    batches = [_make_batch(test, graphs[at : at + protocol.graphs], "train") for at in range(0, len(graphs), BATCH)]
     optimizer, scheduler = test.optimization(model)
     losses: list[float] = []
     model.train()
     for epoch in range(test.epochs):
-        losses.append(_epoch(model, batches, optimizer, epoch / max(1, test.epochs - 1)))
+        losses.append(_train_epoch(model, batches, optimizer, epoch / max(1, test.epochs - 1)))
         if isinstance(scheduler, ReduceLROnPlateau):
             scheduler.step(losses[-1])
         elif scheduler is not None:
@@ -273,23 +264,23 @@ def _train(test: PairTest, model: nn.Module, graphs: Sequence[Data]) -> list[flo
 
 @torch.no_grad()
 def _settle_batch_norms(model: nn.Module, batch: Batch, progress: float) -> None:
-    """Set the running statistics of all batch norms to those of a batch, which is what further epochs would tend to.
+    """Set the running statistics of all batch norms to those of a batch, to which further epochs would bring them.
 
-    Without a gradient the weights stay, but in eval mode a model whose statistics are still near their start can hide a
-    difference below the rounding: after 4 steps 0.9^4 of a variance is its start, 1, whatever the features are.
+    Statistics that are still near their start can hide a difference below the rounding: after 4 steps 0.9^4 of a
+    variance is its start, 1.
     """
     norms = [module for module in model.modules() if getattr(module, "running_mean", None) is not None]
-    momenta = [norm.momentum for norm in norms]
+    momenta = {norm: norm.momentum for norm in norms}
     for norm in norms:
         norm.momentum = 1.0
     batch = batch.clone()
     batch.progress = progress
     model(batch)
-    for norm, momentum in zip(norms, momenta, strict=True):
+    for norm, momentum in momenta.items():
         norm.momentum = momentum
 
 
-def _epoch(model: nn.Module, batches: Sequence[Batch], optimizer: Optimizer, progress: float) -> float:
+def _train_epoch(model: nn.Module, batches: Sequence[Batch], optimizer: Optimizer, progress: float) -> float:
     """Take a step for each batch, in order, and return the mean loss."""
     total = 0.0
     for batch in batches:
@@ -314,12 +305,12 @@ def pair_loss(outputs: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _tested(test: PairTest, model: nn.Module, graphs: Sequence[Data]) -> tuple[float, float]:
+def _evaluate(test: PairTest, model: nn.Module, graphs: Sequence[Data]) -> tuple[float, float]:
     """Return T-square and loss of 64 graphs in eval mode; NaN if an output is not finite."""
     model.eval()
     parts = []
     for at in range(0, len(graphs), BATCH):
-        batch = _batch(test, graphs[at : at + BATCH], "test")
+        batch = _make_batch(test, graphs[at : at + BATCH], "test")
         batch.progress = 1.0
         parts.append(model(batch)[0].cpu())
     outputs = torch.cat(parts)  # (64, d)
@@ -333,8 +324,102 @@ def _tested(test: PairTest, model: nn.Module, graphs: Sequence[Data]) -> tuple[f
     return hotelling_t2(outputs[0::2], outputs[1::2]), float(pair_loss(outputs))
 
 
-def _batch(test: PairTest, graphs: Sequence[Data], split: str) -> Batch:
+def _make_batch(test: PairTest, graphs: Sequence[Data], split: str) -> Batch:
     batch = Batch.from_data_list(list(graphs)).to(test.device)
     batch = batch.apply(lambda tensor: tensor.to(test.dtype) if tensor.is_floating_point() else tensor)
     batch.split = split
     return batch
+
+
+def resume_results(path: Path, settings: Mapping[str, Any]) -> dict[int, Result]:
+    """Return the results of a file by pair, ready to be continued; a new file gets its first line, the settings.
+
+    Raises:
+        ResultsError: the file has results of other settings.
+    """
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, _to_lines([{"settings": dict(settings)}]))
+        return {}
+    stored, results, damaged = _read_lines(path)
+    if stored != json.loads(json.dumps(dict(settings))):
+        raise ResultsError(f"{path} has results of other settings ({stored}): move it away, or set another out_dir")
+    if damaged:
+        log.warning("%s: the last line, which a killed run left, is removed, and its pair repeated", path)
+        replace_file(path, _to_lines([{"settings": stored}, *results.values()]))
+    return results
+
+
+def append_result(path: Path, result: Result) -> None:
+    """Append the result of a pair, on disk before the return."""
+    with open(path, "ab") as file:
+        file.write(_to_lines([result]))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_results(path: Path) -> tuple[dict[str, Any], dict[int, Result]]:
+    """Return settings and results by pair, in the order of pairs.
+
+    Raises:
+        ResultsError: there is no such file, or it is damaged.
+    """
+    if not path.exists():
+        raise ResultsError(f"{path} is missing: run train.mode brec first")
+    settings, results, _ = _read_lines(path)
+    return settings, dict(sorted(results.items()))
+
+
+def _read_lines(path: Path) -> tuple[dict[str, Any], dict[int, Result], bool]:
+    """Return settings, results, and whether the last line has no end, as a killed run leaves it."""
+    *lines, rest = path.read_bytes().split(b"\n")
+    try:
+        first, *results = map(parsed_object, lines)
+        return first["settings"], {result["pair"]: result for result in results}, bool(rest)
+    except (Damaged, ValueError, KeyError):
+        raise ResultsError(f"{path} is no file of results: move it away and run again") from None
+
+
+def _to_lines(contents: Iterable[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(content, allow_nan=False) + "\n" for content in contents).encode()
+
+
+@dataclass(frozen=True)
+class CategoryRow:
+    """Counts of the pairs of a category; those that fail the reliability test may count as distinguished."""
+
+    category: str
+    pairs: int
+    tested: int
+    distinguished: int
+    unreliable: int
+    failed: int  # outputs that are not finite
+
+
+def category_rows(results: Mapping[int, Result], categories: Mapping[str, Sequence[int]]) -> list[CategoryRow]:
+    """Return the row of each category (name -> its pairs), and of all pairs.
+
+    Results (by pair) have ``distinguished``, and may have ``reliable`` and ``failed``.
+    """
+    every = sorted({pair for pairs in categories.values() for pair in pairs})
+    rows = []
+    for name, pairs in [*categories.items(), (TOTAL, every)]:
+        tested = [results[pair] for pair in pairs if pair in results]
+        distinguished = sum(result["distinguished"] for result in tested)
+        failed = sum(bool(result.get("failed")) for result in tested)
+        unreliable = sum(not (result.get("reliable", True) or result.get("failed")) for result in tested)
+        rows.append(CategoryRow(name, len(pairs), len(tested), distinguished, unreliable, failed))
+    return rows
+
+
+def table_text(rows: Sequence[CategoryRow]) -> str:
+    """Return the rows as text; as in the public script, failures of reliability are counted apart."""
+    lines = [f"{'':<12}{'pairs':>7}{'tested':>8}{'distinguished':>15}{'unreliable':>12}{'not finite':>12}"]
+    for row in rows:
+        counts = f"{row.pairs:>7}{row.tested:>8}{row.distinguished:>15}{row.unreliable:>12}{row.failed:>12}"
+        lines.append(f"{row.category:<12}{counts}")
+    total = rows[-1]
+    if total.tested:
+        share = 100 * total.distinguished / total.tested
+        lines.append(f"{total.distinguished} of {total.tested} tested pairs are distinguished ({share:.1f} %)")
+    return "\n".join(lines)

@@ -1,7 +1,6 @@
 """PPGT's case studies of token magnitude: kinds of attention (figure 2), RRWP and SPE (figure 3), norms (figure 5).
 
-The paper prints neither the vectors of figure 2, nor the graph of figure 3, nor width and learning rate of figure 5:
-those here are ours.
+The vectors of figure 2, the graph of figure 3, and width and learning rate of figure 5 are ours: the paper has none.
 """
 
 from __future__ import annotations
@@ -34,16 +33,9 @@ PAIRS = {"i, j": (0, 3), "i, k": (0, 8)}
 
 
 def attention_kinds(query: Sequence[float] = QUERY, keys: Mapping[str, Sequence[float]] = KEYS) -> dict[str, Any]:
-    """Return the attention weights of one query over some keys by dot product, cosine and L2 distance.
+    """Return ``query``, ``keys`` by name, and ``weights``: kind of attention -> key -> weight.
 
     Scores are q.k / sqrt(D) (equation 2), cos(q, k) / sqrt(D), and -|q - k|^2 / (2 sqrt(D)) (equation 4).
-
-    Args:
-        query (sequence of float, optional): The query. (default: `QUERY`)
-        keys (Mapping, optional): Name -> key. (default: `KEYS`)
-
-    Returns:
-        ``query``, ``keys``, and ``weights``: kind of attention -> key -> weight, which sum to 1.
     """
     q, k = torch.tensor(query, dtype=torch.float64), torch.tensor(list(keys.values()), dtype=torch.float64)
     root = math.sqrt(len(q))
@@ -58,15 +50,14 @@ def attention_kinds(query: Sequence[float] = QUERY, keys: Mapping[str, Sequence[
 
 
 def encoded_differences(ksteps: int = 24, num_bases: int = 3) -> dict[str, Any]:
-    """Return by channel how much RRWP tells two pairs of nodes of one graph apart, before and after SPE.
+    """Return the difference of the RRWP of two pairs of nodes of one graph by channel, before and after SPE.
 
     Args:
         ksteps (int, optional): Steps of the walks; there is one channel more. (default: 24)
         num_bases (int, optional): S, bases of SPE (equation 9). (default: 3)
 
     Returns:
-        ``edges``, ``pairs``, ``raw``: |p_ij - p_ik| of each channel, and ``encoded``: one row for each channel with
-        those of its sines and cosines of each base.
+        ``edges``, ``pairs``, ``raw``: |p_ij - p_ik| of each channel, and ``encoded``: channel -> its sines and cosines.
     """
     source, target = zip(*EDGES, strict=True)
     nodes = max(max(EDGES)) + 1
@@ -81,13 +72,9 @@ def encoded_differences(ksteps: int = 24, num_bases: int = 3) -> dict[str, Any]:
 
 
 def norm_autoencoders(epochs: int = 5000, seed: int = 0) -> dict[str, Any]:
-    """Train one autoencoder FC, norm, FC (equation 11) per norm on the same points of the plane, full-batch AdamW.
+    """Train an autoencoder FC, norm, FC (equation 11), 2 wide, per norm on the same points, full-batch AdamW.
 
-    Points have random directions and norms of 0.5 to 1.5; every layer is 2 wide.
-
-    Args:
-        epochs (int, optional): Steps. (default: 5000)
-        seed (int, optional): Of points and weights. (default: 0)
+    Points have random directions and norms of 0.5 to 1.5.
 
     Returns:
         ``points``, and by norm ``predictions``, ``error`` (mean squared) and ``magnitude_error``, the mean distance
@@ -117,9 +104,9 @@ def norm_autoencoders(epochs: int = 5000, seed: int = 0) -> dict[str, Any]:
 
 
 def scale_changes(dim: int = 16, seed: int = 0) -> dict[str, float]:
-    """Return by how much each norm's output changes at most, relative to its size, where its input is scaled.
+    """Return the largest relative change of each norm's output when its input is scaled by `SCALES`.
 
-    Rows are normal, factors are `SCALES`; what is learned is random: at the start AdaRMSN has alpha 0, and is RMSN.
+    Parameters are random: at the start AdaRMSN has alpha 0, and is RMSN.
     """
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(64, dim, generator=generator, dtype=torch.float64)

@@ -1,13 +1,13 @@
 """Colour refinement of several graphs at once: 1-WL, 2-FWL, SEG-WL with structural encoding schemes, and GD-WL.
 
 A scheme S = (f_A, f_R) gives SEG-WL (Zhu et al. 2023) values of nodes and of pairs. 2-FWL is as strong as 3-WL. GD-WL
-with random walk probabilities (Zhang et al. 2023; PPGT paper, proposition E.1) bounds PPGT: no function of features of
-pairs and multisets sees more. Exact: a colour is an integer for one signature,
-looked up in a table that all graphs share (hash-consing), not a hash that may collide. Numbers compare by value.
+with random walk probabilities (Zhang et al. 2023; PPGT paper, proposition E.1) bounds PPGT. Colours are exact: an
+integer for each signature, from a table that all graphs share, not a hash that may collide. Numbers compare by value.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -34,9 +34,6 @@ class Graph:
         edge_attr: features of edges, or None: all alike.
 
     Shapes: edge_index (2, E), x (N, F), edge_attr (E, F).
-
-    Raises:
-        ValueError: an edge to a node that does not exist, or features of another number of nodes or edges.
     """
 
     num_nodes: int
@@ -44,21 +41,13 @@ class Graph:
     x: Tensor | None = None
     edge_attr: Tensor | None = None
 
-    def __post_init__(self) -> None:
-        index = self.edge_index
-        if index.numel() and (int(index.min()) < 0 or int(index.max()) >= self.num_nodes):
-            raise InputError(f"edge_index names node {int(index.max())}, but the graph has {self.num_nodes} nodes")
-        for name, rows, count in (("x", self.x, self.num_nodes), ("edge_attr", self.edge_attr, index.size(1))):
-            if rows is not None and len(rows) != count:
-                raise InputError(f"{name} has {len(rows)} rows, expected {count}: one for each of them")
-
     def permuted(self, order: Tensor) -> Graph:
         """Return the same graph with its nodes in another order, old node ``order[i]`` as node i."""
         place = order.argsort()
         return replace(self, edge_index=place[self.edge_index], x=None if self.x is None else self.x[order])
 
     def with_features(self, x: Tensor | None = None, edge_attr: Tensor | None = None) -> Graph:
-        """Return the graph with other features, those that are not given as they were."""
+        """Return the graph with other features; None keeps those that it has."""
         return replace(self, x=self.x if x is None else x, edge_attr=self.edge_attr if edge_attr is None else edge_attr)
 
 
@@ -132,9 +121,8 @@ class Scheme:
 def theorem_scheme(graph: Graph, encoding: Encoding | None = None) -> Scheme:
     """Return the scheme of the theorem on GPS models (k-MIP paper, theorem 1, equations 3 and 4; thesis theorem 12).
 
-    ``f_A(v) = nu(A)_v``; ``f_R(v, u) = ([edge u -> v], [u = v], E_uv, mu(A)_uv)``, and where there is no edge the two
-    last ones are empty. Of repeated edges it holds the multiset. ``encoding.pair``, which the
-    theorem does not have, joins ``f_R`` of all pairs.
+    ``f_A(v) = nu(A)_v``; ``f_R(v, u) = ([edge u -> v], [u = v], E_uv, mu(A)_uv)``; without an edge the last two are
+    empty, of repeated edges they are multisets. ``encoding.pair``, which the theorem lacks, joins ``f_R`` of all pairs.
 
     Raises:
         ValueError: an encoding is NaN, or is not of this graph's nodes and edges.
@@ -154,24 +142,12 @@ def theorem_scheme(graph: Graph, encoding: Encoding | None = None) -> Scheme:
     return Scheme(values(encoding.node, size, "the encoding of nodes"), pair)
 
 
-def constant_scheme(graph: Graph) -> Scheme:
-    """Return the scheme that makes SEG-WL the 1-WL test of graphs without features (paper, equations 5 and 6).
-
-    It does not mark a node itself (it is not strongly regular), so with features of nodes SEG-WL sees
-    less with it than 1-WL does.
-    """
-    linked = [[False] * graph.num_nodes for _ in range(graph.num_nodes)]
-    for source, target in graph.edge_index.T.tolist():
-        linked[target][source] = True
-    return Scheme([()] * graph.num_nodes, linked)
-
-
 def values(rows: Tensor | None, count: int, what: str) -> list[Value]:
     """Return rows as tuples of Python numbers, which are compared exactly and by value: -0.0 equals 0.0, 1 equals 1.0.
 
     Args:
-        rows: (count, d) or (count,); None: rows of nothing.
-        count: number of rows that are wanted.
+        rows: (count, d) or (count,); None: empty rows.
+        count: number of rows.
         what: their name, for errors.
 
     Raises:
@@ -189,8 +165,7 @@ def values(rows: Tensor | None, count: int, what: str) -> list[Value]:
 def rounded(encoding: Encoding, decimals: int) -> Encoding:
     """Return the encoding with floats rounded: what differs only by the order of additions becomes equal.
 
-    Two values on either side of a boundary stay different, however near they are. The boundaries are at odd places
-    (see `SHIFT`); a value moves by less than one unit of the last decimal.
+    Two values on either side of a boundary stay different, however near they are; for where these are see `SHIFT`.
     """
     shift = SHIFT / 10**decimals
     parts = (encoding.node, encoding.edge, encoding.pair)
@@ -200,12 +175,9 @@ def rounded(encoding: Encoding, decimals: int) -> Encoding:
 Colours = tuple[np.ndarray, ...]  # of each graph (N,)
 
 
-class Table(dict):
-    """Signature -> colour; a new signature gets the next integer."""
-
-    def __missing__(self, signature: Hashable) -> int:
-        self[signature] = len(self)
-        return self[signature]
+def new_table() -> defaultdict[Hashable, int]:
+    """Return a table from signatures to colours, in which a new signature gets the next integer."""
+    return defaultdict(itertools.count().__next__)
 
 
 @dataclass(frozen=True)
@@ -213,8 +185,8 @@ class Colouring:
     """Colours of several graphs, round by round.
 
     Args:
-        history: colours before any round, after one round, ...: of each graph (N,). Colours of one round are comparable
-            between graphs, those of different rounds are not.
+        history: colours before any round, after one round, ...: of each graph (N,). Only colours of one round are
+            comparable.
         stable: no further round refines the colours.
     """
 
@@ -227,7 +199,7 @@ class Colouring:
         return len(self.history) - 1
 
     def multiset(self, graph: int, after: int = -1) -> Counter[int]:
-        """Return how often each colour is in a graph after a number of rounds, -1: the last one."""
+        """Return the counts of colours in a graph after a number of rounds, by default the last one."""
         return Counter(self.history[after][graph].tolist())
 
     def separated_after(self, first: int = 0, second: int = 1) -> int | None:
@@ -241,13 +213,12 @@ def wl(graphs: Sequence[Graph], rounds: int | None = None, until_separated: bool
 
     .. math:: c^0(v) = x_v, \qquad c^l(v) = (c^{l-1}(v), \{\{(c^{l-1}(u), e_{uv}) : u \to v\}\})
 
-    Costs E log E per round; without a number of rounds they go on until the colours are stable, or with
-    ``until_separated`` until the round in which the first two graphs differ.
+    Costs E log E per round. For ``rounds`` and ``until_separated`` see `refined`.
 
     Raises:
         ValueError: a feature is NaN.
     """
-    kinds = Table()
+    kinds = new_table()
     incoming = []  # of each graph and node: (source, kind of the edge)
     for graph in graphs:
         edges: list[list[tuple[int, int]]] = [[] for _ in range(graph.num_nodes)]
@@ -270,13 +241,12 @@ def seg_wl(graphs: Sequence[Graph], schemes: Sequence[Scheme], rounds: int | Non
 
     .. math:: c^0(v) = (x_v, f_A(v)), \qquad c^l(v) = \{\{(c^{l-1}(u), f_R(v, u)) : u \in V\}\}
 
-    A node's own colour is included, and known as its own where f_R marks it. Costs N^2 log N per round; without
-    a number of rounds they go on until the colours are stable. For the schemes see `theorem_scheme`.
+    Costs N^2 log N per round. For schemes see `theorem_scheme`, for ``rounds`` see `refined`.
 
     Raises:
         ValueError: a feature is NaN.
     """
-    kinds = Table()
+    kinds = new_table()
     pairs = [np.array([[kinds[value] for value in row] for row in s.pair], dtype=np.int64) for s in schemes]
 
     def signatures(graph: int, colours: np.ndarray) -> Iterator[Hashable]:
@@ -297,33 +267,31 @@ def refined(
     rounds: int | None,
     until_separated: bool = False,
 ) -> Colouring:
-    """Refine until the partition of all nodes of all graphs has been there before, or for some rounds.
-
-    Colours are numbered in order of appearance, so equal partitions have equal colours.
+    """Refine colours round by round; they are numbered in order of appearance, so equal partitions have equal colours.
 
     Args:
-        first: of each graph what its nodes (or pairs of nodes) are before any round.
-        signatures: number of a graph, its colours -> what each of its nodes has after one more round.
+        first: of each graph the signatures of its nodes (or pairs of nodes) before any round.
+        signatures: number of a graph, its colours -> the signature of each of its nodes after one more round.
         rounds: how many; None: until the colours are stable.
         until_separated: end after the first round in which the first two graphs have different multisets of colours.
     """
-    history = [_coloured(first)]
+    history = [_number_signatures(first)]
     while rounds is None or len(history) <= rounds:
         if until_separated and not np.array_equal(*(np.sort(colours) for colours in history[-1][:2])):
             return Colouring(tuple(history), stable=False)
-        new = _coloured([signatures(graph, colours) for graph, colours in enumerate(history[-1])])
-        if rounds is None and any(_same(new, old) for old in history):
+        new = _number_signatures([signatures(graph, colours) for graph, colours in enumerate(history[-1])])
+        if rounds is None and any(_are_equal(new, old) for old in history):
             return Colouring(tuple(history), stable=True)
         history.append(new)
-    return Colouring(tuple(history), stable=len(history) > 1 and _same(*history[-2:]))
+    return Colouring(tuple(history), stable=len(history) > 1 and _are_equal(*history[-2:]))
 
 
-def _coloured(signatures: Sequence[Sequence[Hashable] | Iterator[Hashable]]) -> Colours:
-    table = Table()
+def _number_signatures(signatures: Sequence[Sequence[Hashable] | Iterator[Hashable]]) -> Colours:
+    table = new_table()
     return tuple(np.array([table[key] for key in keys], dtype=np.int64) for keys in signatures)
 
 
-def _same(first: Colours, second: Colours) -> bool:
+def _are_equal(first: Colours, second: Colours) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(first, second, strict=True))
 
 
@@ -332,17 +300,12 @@ def folklore_wl(graphs: Sequence[Graph], rounds: int | None = None, until_separa
 
     .. math:: c^l(i, j) = (c^{l-1}(i, j), \{\{(c^{l-1}(i, k), c^{l-1}(k, j)) : k \in V\}\})
 
-    The first colour says whether i is j, the features of both, and the edges between them in both directions.
-
-    Args:
-        graphs (Sequence[Graph]): Compared with each other.
-        rounds (int, optional): How many. (default: until the colours are stable)
-        until_separated (bool, optional): End after the first round in which the first two graphs have different
-            multisets of colours. (default: ``False``)
+    The first colour is of whether i is j, the features of both, and the edges between them in both directions. For
+    ``rounds`` and ``until_separated`` see `refined`.
 
     Shapes: colours of a graph (N * N,), pair (i, j) at i N + j.
 
-    Cost: N^3 log N time a round, and up to N^3 numbers of memory for the table of new signatures.
+    Cost: N^3 log N time per round, and up to N^3 numbers of memory for the table of new signatures.
 
     Raises:
         ValueError: a feature is NaN.
@@ -363,14 +326,14 @@ def folklore_wl(graphs: Sequence[Graph], rounds: int | None = None, until_separa
 
 
 def _get_pair_types(graph: Graph) -> list[Hashable]:
-    """Return what an ordered pair of nodes is before any round: an isomorphism type of two nodes."""
+    """Return the first signatures of ordered pairs of nodes: isomorphism types of two nodes."""
     size = graph.num_nodes
     nodes = values(graph.x, size, "x")
     features = values(graph.edge_attr, graph.edge_index.size(1), "edge_attr")
     edges: dict[tuple[int, int], list[Hashable]] = defaultdict(list)
     for (source, target), feature in zip(graph.edge_index.T.tolist(), features, strict=True):
         edges[source, target].append(feature)
-    between = {ends: tuple(sorted(between_ends)) for ends, between_ends in edges.items()}
+    between = {link: tuple(sorted(kinds)) for link, kinds in edges.items()}
     return [
         (i == j, nodes[i], nodes[j], between.get((i, j), ()), between.get((j, i), ()))
         for i in range(size)
@@ -395,7 +358,7 @@ def gd_wl(graphs: Sequence[Graph], walks: Walks, rounds: int | None = None) -> C
     Args:
         graphs (sequence of Graph): Without features of edges.
         walks (Walks): Which probabilities; float64.
-        rounds (int, optional): How many; None: until the colours are stable. (default: ``None``)
+        rounds (int, optional): See `refined`. (default: ``None``)
 
     Raises:
         InputError: a graph has features of edges, which GD-WL does not read, or the probabilities are not float64.

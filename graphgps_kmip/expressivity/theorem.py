@@ -1,16 +1,22 @@
-"""Check of theorem 1 on GPS models: graphs that SEG-WL leaves equal, a model leaves equal (thesis, theorem 12).
+"""Theorem 1 on GPS models (thesis, theorem 12): graphs that SEG-WL leaves equal, a model leaves equal.
 
-The graphs are pairs: the standard ones by name, and random ones.
+Pairs of graphs by name and random ones, encodings for SEG-WL, the comparison of a model with SEG-WL, and the data of
+the figures of colour refinement (thesis 3.2, 3.3; k-MIP paper 5, 6). Encodings are computed in floating point: nodes
+that the mathematics makes equal get values that differ in the last digits, so all are rounded (see `rounded`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import cos, pi, sin
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
+from graphgps_kmip.encoding.random_walk import return_probabilities
 from graphgps_kmip.expressivity.seg_wl import (
     Colouring,
     Encoding,
@@ -18,27 +24,29 @@ from graphgps_kmip.expressivity.seg_wl import (
     circulant,
     cycle,
     directed,
+    rounded,
     seg_wl,
     theorem_scheme,
     undirected,
     union,
+    wl,
 )
+
+DECIMALS = 8  # eigenvectors of such small graphs are right to 12 or more
+SAME = 1e-8  # eigenvalues that are nearer are one eigenvalue
+STEPS = range(1, 17)  # of random walks, as GraphGPS has them on ZINC
+MAX_FREQS = 8  # eigenpairs, of the public configs
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two graphs; whether only the order of nodes differs, and whether 1-WL separates them (None: not known)."""
+    """Two graphs, whether only the order of nodes differs, and whether 1-WL separates them (None: unknown)."""
 
     name: str
     first: Graph
     second: Graph
     isomorphic: bool = False
     wl: bool | None = None
-
-
-def path(num_nodes: int) -> Graph:
-    """Return one path of N nodes."""
-    return undirected([(node, node + 1) for node in range(num_nodes - 1)], num_nodes)
 
 
 def decalin() -> Graph:
@@ -58,28 +66,23 @@ def prism() -> Graph:
     return undirected(triangles + [(node, node + 3) for node in range(3)], 6)
 
 
-def utility() -> Graph:
-    """Return K(3,3): every one of three nodes linked to every one of three others."""
-    return undirected([(node, other) for node in range(3) for other in range(3, 6)], 6)
-
-
-def on_torus(steps: set[tuple[int, int]], size: int = 4) -> Graph:
-    """Return the graph on Z_n x Z_n that links places whose difference is one of some steps."""
-    places = [(a, b) for a in range(size) for b in range(size)]
+def link_on_torus(steps: set[tuple[int, int]], size: int = 4) -> Graph:
+    """Return the graph on Z_n x Z_n whose edges (a, b) -> (c, d) have one of these differences (c - a, d - b)."""
+    nodes = range(size)
     edges = [
-        (i, j)
-        for i, (a, b) in enumerate(places)
-        for j, (c, d) in enumerate(places)
-        if ((c - a) % size, (d - b) % size) in steps
+        (a * size + b, (a + down) % size * size + (b + right) % size)
+        for a in nodes
+        for b in nodes
+        for down, right in steps
     ]
-    return directed(edges, size**2)
+    return directed(sorted(edges), size**2)
 
 
 ROOK = {(0, step) for step in (1, 2, 3)} | {(step, 0) for step in (1, 2, 3)}
 SHRIKHANDE = {(0, 1), (0, 3), (1, 0), (3, 0), (1, 1), (3, 3)}
 
 
-def _permuted(name: str, graph: Graph, seed: int) -> Pair:
+def _permute(name: str, graph: Graph, seed: int) -> Pair:
     order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(seed))
     return Pair(name, graph, graph.permuted(order), isomorphic=True, wl=False)
 
@@ -100,35 +103,33 @@ def _bonded_square(kinds: list[int]) -> Graph:
 
 def standard_pairs() -> list[Pair]:
     """Return pairs whose outcome is known. The papers draw theirs (figure 6; 3.3) without a name."""
-    star = [(0, leaf) for leaf in (1, 2, 3)]
+    star, path = [(0, 1), (0, 2), (0, 3)], [(0, 1), (1, 2), (2, 3)]
+    utility = undirected([(node, other) for node in range(3) for other in range(3, 6)], 6)
     return [
         Pair("hexagon, two triangles", cycle(6), union(cycle(3), cycle(3)), wl=False),
         Pair("decalin, bicyclopentyl", decalin(), bicyclopentyl(), wl=False),
         Pair("octagon, two squares", cycle(8), union(cycle(4), cycle(4)), wl=False),
-        Pair("prism, K(3,3)", prism(), utility(), wl=False),
+        Pair("prism, K(3,3)", prism(), utility, wl=False),
         Pair("CSL(11, 2), CSL(11, 3)", circulant(11, [1, 2]), circulant(11, [1, 3]), wl=False),
         Pair("CSL(41, 2), CSL(41, 3)", circulant(41, [1, 2]), circulant(41, [1, 3]), wl=False),
-        Pair("4x4 rook, Shrikhande", on_torus(ROOK), on_torus(SHRIKHANDE), wl=False),
-        Pair("star, path (4 nodes)", undirected(star, 4), path(4), wl=True),
+        Pair("4x4 rook, Shrikhande", link_on_torus(ROOK), link_on_torus(SHRIKHANDE), wl=False),
+        Pair("star, path (4 nodes)", undirected(star, 4), undirected(path, 4), wl=True),
         Pair("trees of equal degrees", *_caterpillars(), wl=True),
         Pair("square: colours aabb, abab", _coloured_square([0, 0, 1, 1]), _coloured_square([0, 1, 0, 1]), wl=True),
         Pair("square: bonds aabb, abab", _bonded_square([0, 0, 1, 1]), _bonded_square([0, 1, 0, 1]), wl=True),
         Pair("arrows in, arrows out", directed([(1, 0), (2, 0)], 3), directed([(0, 1), (0, 2)], 3), wl=True),
-        _permuted("decalin, permuted", decalin(), 1),
-        _permuted("Shrikhande, permuted", on_torus(SHRIKHANDE), 2),
-        _permuted("tree, permuted", _caterpillars()[0], 3),
+        _permute("decalin, permuted", decalin(), 1),
+        _permute("Shrikhande, permuted", link_on_torus(SHRIKHANDE), 2),
+        _permute("tree, permuted", _caterpillars()[0], 3),
     ]
 
 
 def probes() -> list[Pair]:
-    """Return pairs that show what lies outside the theorem on GPS models, by the nodes' order or by pairs without edge.
-
-    Nodes that all differ, permuted; graphs whose nodes come in three kinds; trees that differ in the second round.
-    """
+    """Return pairs that show what is outside the theorem: attentions that read the order of nodes or other pairs."""
     graph = circulant(14, [1, 3])
     graph = graph.with_features(x=torch.randn(14, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
     return [
-        _permuted("nodes that all differ, permuted", graph, 4),
+        _permute("nodes that all differ, permuted", graph, 4),
         Pair("decalin, bicyclopentyl", decalin(), bicyclopentyl()),
         Pair("trees of equal degrees", *_caterpillars()),
     ]
@@ -141,7 +142,7 @@ def random_pair(seed: int) -> Pair:
     return KINDS[names[int(torch.randint(len(names), (), generator=generator))]](generator)
 
 
-def _random_graph(generator: torch.Generator) -> Graph:
+def _draw_graph(generator: torch.Generator) -> Graph:
     """Draw a graph of 4 to 9 nodes, two kinds of nodes and of edges, each edge with its kind in both directions."""
     size = int(torch.randint(4, 10, (), generator=generator))
     linked = torch.rand(size, size, generator=generator).triu(1) > 0.65
@@ -151,22 +152,22 @@ def _random_graph(generator: torch.Generator) -> Graph:
     return undirected(edges, size).with_features(x=x, edge_attr=torch.cat([kinds, kinds]))
 
 
-def _copy(generator: torch.Generator) -> Pair:
-    graph = _random_graph(generator)
+def _draw_copy(generator: torch.Generator) -> Pair:
+    graph = _draw_graph(generator)
     order = torch.randperm(graph.num_nodes, generator=generator)
     return Pair("permuted copy", graph, graph.permuted(order), isomorphic=True, wl=False)
 
 
-def _cycles(generator: torch.Generator) -> Pair:
-    """Draw two ways to partition some nodes into cycles: regular, so alike for 1-WL."""
+def _draw_cycles(generator: torch.Generator) -> Pair:
+    """Draw two ways to partition some nodes into cycles: regular, so equal for 1-WL."""
     first, second, third = (int(n) for n in torch.randint(3, 6, (3,), generator=generator))
     graphs = union(cycle(first + second), cycle(third)), union(cycle(first), cycle(second + third))
     return Pair("unions of cycles", *graphs, isomorphic=first == third, wl=False)
 
 
-def _rewired(generator: torch.Generator) -> Pair:
+def _draw_rewired(generator: torch.Generator) -> Pair:
     """Draw a graph, and one with the target nodes of two of its edges exchanged: all degrees stay."""
-    graph = _random_graph(generator)
+    graph = _draw_graph(generator)
     half = graph.edge_index.size(1) // 2
     links = graph.edge_index[:, :half].T.tolist()
     present = {frozenset(link) for link in links}
@@ -181,17 +182,83 @@ def _rewired(generator: torch.Generator) -> Pair:
     return Pair("rewired", graph, graph, isomorphic=True, wl=False)
 
 
-def _standard(generator: torch.Generator) -> Pair:
+def _draw_standard(generator: torch.Generator) -> Pair:
     small = [pair for pair in standard_pairs() if pair.first.num_nodes <= 16]
     return small[int(torch.randint(len(small), (), generator=generator))]
 
 
 KINDS: dict[str, Callable[[torch.Generator], Pair]] = {
-    "copy": _copy,
-    "cycles": _cycles,
-    "rewired": _rewired,
-    "standard": _standard,
+    "copy": _draw_copy,
+    "cycles": _draw_cycles,
+    "rewired": _draw_rewired,
+    "standard": _draw_standard,
 }
+
+
+def encode(name: str, graph: Graph, decimals: int = DECIMALS) -> Encoding:
+    """Return a row of `ENCODINGS` of a graph, rounded."""
+    return rounded(ENCODINGS[name](graph), decimals)
+
+
+def _eigenpairs(graph: Graph, count: int) -> tuple[Tensor, Tensor]:
+    return laplacian_eigenpairs(graph.edge_index, graph.num_nodes, count, "sym", "L2")
+
+
+def _eigenvalues(graph: Graph) -> Encoding:
+    """Give each node all eigenvalues of its graph."""
+    eigenvalues, _ = _eigenpairs(graph, graph.num_nodes)
+    return Encoding(node=eigenvalues.expand(graph.num_nodes, -1))
+
+
+def _eigenspaces(graph: Graph) -> Encoding:
+    r"""Give projections :math:`P_\lambda = U U^T`, which do not depend on signs and bases of eigenvectors.
+
+    Of each distinct eigenvalue node v gets :math:`\lambda, P_\lambda(v, v)`, and edge (u, v) :math:`P_\lambda(u, v)`.
+    """
+    eigenvalues, vectors = _eigenpairs(graph, graph.num_nodes)
+    begins = torch.cat([eigenvalues.new_zeros(1, dtype=torch.bool), eigenvalues.diff() > SAME])
+    space = begins.cumsum(0)  # (N,), number of each vector's eigenspace
+    source, target = graph.edge_index
+    nodes, edges = [], []
+    for number in range(int(space.max()) + 1):
+        inside = vectors[:, space == number]
+        value = eigenvalues[space == number].mean()
+        nodes += [value.expand(graph.num_nodes), inside.square().sum(1)]
+        edges.append((inside[source] * inside[target]).sum(1))
+    return Encoding(node=torch.stack(nodes, 1), edge=torch.stack(edges, 1))
+
+
+def _eigenvectors(graph: Graph) -> Encoding:
+    """Give LapPE's input: entries of the first eigenvectors and their eigenvalues, as the solver finds them.
+
+    Signs, and the basis where an eigenvalue repeats, are the solver's and depend on the order of the nodes.
+    """
+    eigenvalues, vectors = _eigenpairs(graph, MAX_FREQS)
+    both = torch.stack([eigenvalues.expand_as(vectors), vectors], dim=2)  # (N, K, 2)
+    return Encoding(node=both.flatten(1).nan_to_num(0.0))
+
+
+def hops(graph: Graph) -> Encoding:
+    """Give each pair of nodes the length of the shortest path, -1 without a path: Graphormer's encoding."""
+    count = graph.num_nodes
+    linked = torch.zeros(count, count, dtype=torch.bool)
+    linked[graph.edge_index[1], graph.edge_index[0]] = True  # row: the node that is reached
+    length, reached = torch.full((count, count), -1), torch.eye(count, dtype=torch.bool)
+    for steps in range(count):
+        length[reached & (length < 0)] = steps
+        reached = (reached.double() @ linked.mT.double()) > 0
+    return Encoding(pair=length.mT[..., None])
+
+
+ENCODINGS: dict[str, Callable[[Graph], Encoding]] = {
+    "none": lambda graph: Encoding(),  # noqa: ARG005
+    "RWSE": lambda graph: Encoding(return_probabilities(graph.edge_index, graph.num_nodes, STEPS, dtype=torch.float64)),
+    "Laplacian eigenvalues": _eigenvalues,
+    "Laplacian eigenspaces": _eigenspaces,
+    "shortest paths": hops,  # of all pairs: what no GPS model reads
+    "Laplacian eigenvectors": _eigenvectors,
+}
+INVARIANT = tuple(name for name in ENCODINGS if name != "Laplacian eigenvectors")  # alike for isomorphic graphs
 
 
 Model = Callable[[Graph, Encoding], Tensor]  # (N, C)
@@ -199,14 +266,14 @@ Model = Callable[[Graph, Encoding], Tensor]  # (N, C)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a model and SEG-WL made of a pair.
+    """Result of a model and of SEG-WL on a pair.
 
     Args:
         equal: SEG-WL leaves the pair equal.
-        error: largest difference between outputs of two nodes of one colour, relative to the largest output; for a
-            pair that is left equal, the multisets of outputs differ by no more.
-        difference: a lower bound of the distance of the two multisets of outputs, relative alike.
-        readout: difference between the mean outputs of the graphs, relative alike.
+        error: largest difference between outputs of two nodes of one colour, as the others relative to the largest
+            output; for a pair that is left equal, the multisets of outputs differ by no more.
+        difference: a lower bound of the distance of the two multisets of outputs.
+        readout: difference between the mean outputs of the graphs.
     """
 
     equal: bool
@@ -218,8 +285,8 @@ class Outcome:
 def try_model(model: Model, pair: Pair, encodings: tuple[Encoding, Encoding], rounds: int | None = None) -> Outcome:
     """Run a model and SEG-WL with the theorem's scheme on a pair.
 
-    The proof shows more than the theorem says (lemma 1): after l layers, nodes of one colour of round l have equal
-    outputs, in whatever graph. That is what `Outcome.error` measures.
+    The proof shows more than the theorem says (lemma 1), which `Outcome.error` measures: after l layers, nodes of one
+    colour of round l have equal outputs, in any graph.
 
     Args:
         model: ``(graph, encoding) -> (N, C)``.
@@ -252,10 +319,7 @@ def spread(colouring: Colouring, outputs: list[Tensor]) -> float:
 
 
 def difference(rows: Tensor, other: Tensor) -> float:
-    """Return a lower bound of the distance of two multisets of rows: each column is sorted by itself.
-
-    Of graphs of different sizes, infinity.
-    """
+    """Return a lower bound of the distance of two multisets of rows: columns sorted; infinite for different sizes."""
     if len(rows) != len(other):
         return float("inf")
     return float((rows.sort(dim=0).values - other.sort(dim=0).values).abs().max())
@@ -263,11 +327,11 @@ def difference(rows: Tensor, other: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Reach:
-    """Whether the theorem speaks of a component of a GPS layer.
+    """Whether a component of a GPS layer has the properties that the proof uses (k-MIP paper, appendix B: A1 to A3).
 
     Args:
-        inside: it has the properties that the proof uses (paper, appendix B: A1 to A3).
-        why: one line.
+        inside: it has them.
+        why: the reason.
         per_round: l layers separate no more than l rounds; else only stable colours bound them.
     """
 
@@ -297,8 +361,59 @@ REACH: dict[str, Reach] = {
     "GENConv": Reach(True, "a sum over incoming edges"),
     "GIN": Reach(True, "a sum over incoming edges"),
     "GINE": Reach(True, "a sum over incoming edges"),
-    "GatedGCN": Reach(
-        True, "a sum over incoming edges; edges see their source and target nodes; batch norms are taken out"
-    ),
+    "GatedGCN": Reach(True, "a sum over incoming edges, which see source and target; batch norms are taken out"),
     "PNA": Reach(True, "mean, maximum and sum over incoming edges"),
 }
+
+
+Places = list[tuple[float, float]]
+
+HALF = [(-0.87, 1.0), (-1.73, 0.5), (-1.73, -0.5), (-0.87, -1.0)]  # of two hexagons that share the edge on x = 0
+DECALIN: Places = [(0.0, 0.5), *HALF, (0.0, -0.5), *[(-x, y) for x, y in reversed(HALF)]]
+
+
+def _place_pentagon(center: float, first: float) -> Places:
+    return [(center + cos(first + 0.4 * pi * node), sin(first + 0.4 * pi * node)) for node in range(5)]
+
+
+BICYCLOPENTYL: Places = [*_place_pentagon(-1.6, 0.0), *_place_pentagon(1.6, pi)]
+
+
+def draw_iteration() -> dict[str, Any]:
+    """Return one round of 1-WL on a small graph: its colours before and after, and the signature of every node."""
+    graph = undirected([(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (3, 5)], 6)
+    graph = graph.with_features(x=torch.tensor([[0], [0], [0], [1], [0], [0]]))
+    before, after = (colours[0].tolist() for colours in wl([graph], rounds=1).history)
+    near: list[list[int]] = [[] for _ in before]
+    for source, target in graph.edge_index.T.tolist():
+        near[target].append(before[source])
+    signatures = [f"({old}, {{{', '.join(map(str, sorted(seen)))}}})" for old, seen in zip(before, near, strict=True)]
+    places = [(-1.7, 0.85), (-1.7, -0.85), (-0.3, 0.0), (1.2, 0.0), (2.6, 0.85), (2.6, -0.85)]
+    sides = [(0, 1), (0, -1), (1, 1), (-1, -1), (0, 1), (0, -1)]  # where the signature has room
+    colours = {"before": before, "after": after, "signatures": signatures, "sides": sides}
+    return {"graph": _draw_graph_at("", graph, places), **colours}
+
+
+def draw_pair() -> dict[str, Any]:
+    """Return the colours of two graphs that 1-WL leaves equal, and of SEG-WL with encodings, which separates them."""
+    graphs = (decalin(), bicyclopentyl())
+    colourings = {"1-WL": wl(graphs)}
+    for name in ("Laplacian eigenvalues", "RWSE"):
+        schemes = [theorem_scheme(graph, encode(name, graph)) for graph in graphs]
+        colourings[f"SEG-WL with {name}"] = seg_wl(graphs, schemes)
+    drawn = zip(("decalin", "bicyclopentyl"), graphs, (DECALIN, BICYCLOPENTYL), strict=True)
+    return {
+        "graphs": [_draw_graph_at(*row) for row in drawn],
+        "tests": [_describe_test(title, colouring) for title, colouring in colourings.items()],
+    }
+
+
+def _draw_graph_at(name: str, graph: Graph, places: Places) -> dict[str, Any]:
+    edges = sorted({tuple(sorted(edge)) for edge in graph.edge_index.T.tolist()})
+    return {"name": name, "places": places, "edges": edges}
+
+
+def _describe_test(title: str, colouring: Colouring) -> dict[str, Any]:
+    """Return the stable colours: those of different tests are not comparable."""
+    colours = [of_graph.tolist() for of_graph in colouring.history[-1]]
+    return {"test": title, "separated_after": colouring.separated_after(), "colours": colours}

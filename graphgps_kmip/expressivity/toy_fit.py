@@ -1,39 +1,24 @@
 """Toy for theorem 2 of the k-MIP paper: narrow k-MIP transformers fitted to a function, and the limit to hardmax.
 
-The theorem (section 4.2) says that such transformers exist, with as many blocks as it takes, not that gradient descent
-finds them, nor how many blocks: the toy tests this, on few tokens in few dimensions. Its proof (appendix C) needs
-``softmax(T_k(lambda Z)) -> hardmax(Z)`` row by row, where hardmax shares the weight evenly among the maxima of a row.
-That needs k to be at least their number m: the top-k of m > k tied maxima keeps only k of them, for any lambda.
+The theorem (section 4.2) says that such transformers exist, not that gradient descent finds them, nor with how many
+blocks: the toy tests this, on few tokens in few dimensions. Its proof (appendix C) needs ``softmax(T_k(lambda Z)) ->
+hardmax(Z)`` row by row, where hardmax shares the weight evenly among the m maxima of a row. That needs k >= m.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.errors import InputError
-
 
 def topk_softmax(z: Tensor, k: int) -> Tensor:
-    """Return softmax over the k largest entries of each row, 0 elsewhere; among ties, whichever `torch.topk` keeps.
-
-    Args:
-        z: scores.
-        k: entries kept; of shorter rows, all. Gradients flow to those kept.
-
-    Shapes: (..., N) -> (..., N).
-
-    Raises:
-        ValueError: k < 1.
-    """
-    if k < 1:
-        raise InputError(f"k must be >= 1, got {k}")
-    kept, index = z.topk(min(k, z.size(-1)), dim=-1)
-    return torch.zeros_like(z).scatter(-1, index, kept.softmax(-1))
+    """Return softmax over the k largest entries of each row, 0 elsewhere, by `torch.topk`: (..., N) -> (..., N)."""
+    largest, index = z.topk(min(k, z.size(-1)), dim=-1)
+    return torch.zeros_like(z).scatter(-1, index, largest.softmax(-1))
 
 
 def hardmax(z: Tensor) -> Tensor:
@@ -48,9 +33,9 @@ def hardmax_error(z: Tensor, k: int, scale: float) -> Tensor:
 
 
 def hardmax_bound(z: Tensor, k: int, scale: float) -> Tensor:
-    r"""Return what `hardmax_error` cannot exceed, of each row: (..., N) -> (...).
+    r"""Return an upper bound of `hardmax_error` by row: (..., N) -> (...).
 
-    With m maxima, k' = min(k, N) kept entries and the gap g between the maximum and the next value it is
+    With m maxima, k' = min(k, N) and the gap g between the maximum and the next value it is
 
     .. math:: 2 (1 - m / Z) \le 2 (k' - m) e^{-\lambda g} / m, \qquad Z = m + (k' - m) e^{-\lambda g}
 
@@ -58,10 +43,10 @@ def hardmax_bound(z: Tensor, k: int, scale: float) -> Tensor:
     """
     top = z.amax(-1, keepdim=True)
     count = (z == top).sum(-1).to(z.dtype)
-    kept = torch.full_like(count, min(k, z.size(-1)))
+    keys = torch.full_like(count, min(k, z.size(-1)))
     gap = (top - z).masked_fill(z == top, torch.inf).amin(-1)  # infinite where all entries are maxima
-    rest = (kept - count).clamp(min=0) * torch.exp(-scale * gap)
-    return torch.where(count > kept, 2 * (1 - kept / count), 2 * rest / (count + rest))
+    rest = (keys - count).clamp(min=0) * torch.exp(-scale * gap)
+    return torch.where(count > keys, 2 * (1 - keys / count), 2 * rest / (count + rest))
 
 
 HEADS, WIDTH, HIDDEN = 2, 1, 4  # of the class that theorem 2 speaks of
@@ -69,7 +54,7 @@ TARGET_SEED = 7
 
 
 class Transformers(nn.Module):
-    r"""Several transformers side by side, one for each seed, of the same shape.
+    r"""Several transformers of the same shape, one for each seed.
 
     .. math:: f(X) = X + \textstyle\sum_h A_h(X) V_h O_h, \qquad t(X) = f(X) + \mathrm{MLP}(f(X))
 
@@ -78,11 +63,11 @@ class Transformers(nn.Module):
     Args:
         dim: channels d of a token.
         blocks: number of blocks.
-        k: keys that a query keeps; 0: all, full attention.
+        k: keys of a query; 0: full attention.
         heads: of each block.
         width: channels of a head.
         hidden: channels inside the MLP.
-        seeds: of the initial weights, one transformer each.
+        seeds: of the initial weights.
         gain: factor on the standard deviation of initial weights.
 
     Shapes: (S, B, N, d) -> (S, B, N, d) for S seeds.
@@ -141,14 +126,14 @@ class Task:
 
 
 def full_transformer(x: Tensor) -> Tensor:
-    """Return what a fixed full-attention transformer makes of x (B, N, d): 2 blocks of 2 heads of width 4, MLP 16."""
+    """Return the output of a fixed full-attention transformer for x (B, N, d)."""
     model = Transformers(x.size(-1), 2, 0, heads=2, width=4, hidden=16, seeds=(TARGET_SEED,), gain=1.5)
     with torch.no_grad():
         return model(x[None])[0]
 
 
 def to_nearest(x: Tensor) -> Tensor:
-    """Return the vectors to the nearest other token, softened; no transformer, but continuous and equivariant."""
+    """Return the vectors to the nearest other token, softened: continuous and equivariant, but no transformer."""
     distance = torch.cdist(x, x) + 1e9 * torch.eye(x.size(-2))
     return (-4 * distance).softmax(-1) @ x - x
 
@@ -159,19 +144,19 @@ TARGETS: dict[str, Callable[[Tensor], Tensor]] = {"transformer": full_transforme
 def fit(
     target: str, blocks: int, k: int, steps: int, seeds: tuple[int, ...], task: Task | None = None, lr: float = 1e-2
 ) -> list[float]:
-    """Fit one transformer a seed to a target by Adam, on new inputs in each step, and return their test errors.
+    """Fit a transformer per seed to a target by Adam, on new inputs in each step, and return their test errors.
 
-    The learning rate increases for a tenth of the steps and then decreases along a half cosine.
-
-    Returns:
-        Root mean square error, divided by that of the best constant (the same for all inputs): 1 is no better than it.
+    Errors are root mean square errors divided by that of the best constant. The learning rate increases for a tenth of
+    the steps and then decreases along a half cosine.
     """
     task = task or Task()
-    draw = torch.Generator().manual_seed(0)  # the same inputs for all contestants
+    draw = torch.Generator().manual_seed(0)  # the same inputs for all transformers
     model = Transformers(task.dim, blocks, k, seeds=seeds, gain=1 / math.sqrt(blocks))
     optimizer = torch.optim.Adam(model.parameters(), lr=lr)
-    for rate in _rates(steps, lr):
-        optimizer.param_groups[0]["lr"] = rate
+    warm = max(1, steps // 10)
+    for step in range(steps):
+        cosine = 0.5 * (1 + math.cos(math.pi * max(0, step - warm) / max(1, steps - warm)))
+        optimizer.param_groups[0]["lr"] = lr * min((step + 1) / warm, cosine)
         x = task.draw(task.batch, draw)
         loss = (model(x.expand(len(seeds), -1, -1, -1)) - TARGETS[target](x)).square().mean((1, 2, 3)).sum()
         optimizer.zero_grad()
@@ -185,16 +170,10 @@ def fit(
 
 
 def linear_error(target: str, task: Task | None = None) -> float:
-    """Return the error, as that of `fit`, of the best affine map of each token by itself: no attention, no MLP."""
+    """Return the error, as that of `fit`, of the best affine map of single tokens."""
     task = task or Task()
     x = task.draw(task.test_size, torch.Generator().manual_seed(1))
     y = TARGETS[target](x).flatten(0, 1)
     inputs = torch.cat([x.flatten(0, 1), torch.ones(len(y), 1)], 1)
     error = (inputs @ torch.linalg.lstsq(inputs, y).solution - y).square().mean()
     return float((error / (y - y.mean(0)).square().mean()).sqrt())
-
-
-def _rates(steps: int, lr: float) -> Iterator[float]:
-    warm = max(1, steps // 10)
-    for step in range(steps):
-        yield lr * min((step + 1) / warm, 0.5 * (1 + math.cos(math.pi * max(0, step - warm) / max(1, steps - warm))))

@@ -19,8 +19,7 @@ from yacs.config import CfgNode
 from graphgps_kmip.common.signals import StopSignals
 from graphgps_kmip.data.sets.brec import CATEGORIES, pair_graphs
 from graphgps_kmip.errors import TrainingDiverged
-from graphgps_kmip.expressivity.brec_protocol import PairTest, Result, run_to_file
-from graphgps_kmip.expressivity.brec_results import TOTAL, category_rows, table_text
+from graphgps_kmip.expressivity.brec_protocol import TOTAL, PairTest, Result, category_rows, run_to_file, table_text
 from graphgps_kmip.gym.network_building import build_model
 from graphgps_kmip.gym.train_modes import (
     Loaders,

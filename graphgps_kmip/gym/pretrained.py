@@ -18,11 +18,11 @@ from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.common.yaml_files import flatten
+from graphgps_kmip.compat.checkpoint_names import choose_names
 from graphgps_kmip.compat.dialects import FOREIGN, name_dialect
 from graphgps_kmip.compat.foreign_keys import encoder_with_rrwp, translate_foreign
 from graphgps_kmip.compat.key_translation import UNREAD, UNREAD_ELSEWHERE, translate
-from graphgps_kmip.compat.pair_checkpoint_names import names_of
-from graphgps_kmip.compat.parameter_renaming import constants_of, read_state, renamed
+from graphgps_kmip.compat.parameter_renaming import constants_of, read_state, rename_parameters
 from graphgps_kmip.compat.ppgt_keys import HEAD_OPTIONS
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_defaults import check_ranges
@@ -109,7 +109,8 @@ def load_parameters(model: nn.Module) -> None:
     own, state = model.state_dict(), read_state(path)
     head = _head(own)
     left = {"left": rf"^{re.escape(head)}"} if new_head else {}
-    model.load_state_dict(renamed(state, own, names_of(state), path, constants=constants_of(model), **left))
+    full = rename_parameters(state, own, choose_names(state), path, constants=constants_of(model), **left)
+    model.load_state_dict(full)
     if cfg.pretrained.freeze_main:
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name.removeprefix("model.").startswith(head))

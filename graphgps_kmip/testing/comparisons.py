@@ -29,11 +29,11 @@ NODES = torch.tensor([0, 1100, 1370, 1373, 1373, 1374, 1438])  # several tiles, 
 
 
 class NotHere(Exception):
-    """This cannot be tried on this machine; the message says why."""
+    """A check is impossible on this machine, for the reason in the message."""
 
 
 def error_of(out: Tensor, expected: Tensor, floor: float = 1e-30) -> float:
-    """Return the largest difference, relative to the largest number that is expected, or to a floor above it."""
+    """Return the largest difference, relative to the largest expected number or a floor above it."""
     if out.shape != expected.shape:
         raise AssertionError(f"shape {tuple(out.shape)}, not {tuple(expected.shape)}")
     if not expected.numel():
@@ -41,15 +41,15 @@ def error_of(out: Tensor, expected: Tensor, floor: float = 1e-30) -> float:
     return float((out.detach().cpu().double() - expected).abs().max()) / max(float(expected.abs().max()), floor)
 
 
-def search_problem(device: torch.device, dim: int, num_keys: int) -> SearchProblem:
-    """Return a search problem of ragged graphs."""
+def draw_search(device: torch.device, dim: int, num_keys: int) -> SearchProblem:
+    """Return a search problem of graphs of several sizes."""
     generator, ptr = torch.Generator().manual_seed(dim), NODES.to(device)
     q, k = (torch.randn(NUM_HEADS, int(NODES[-1]), dim, generator=generator).to(device) for _ in range(2))
     return SearchProblem.of(q, k, ptr, ptr, num_keys)
 
 
 def compare_search(backend: Spec, problem: SearchProblem) -> str:
-    """Search with one backend, and return the largest relative error of its scores.
+    """Search with a backend, and return the largest relative error of its scores.
 
     Raises:
         NotHere: the backend does not support the problem on this machine.
@@ -79,11 +79,7 @@ Operator = tuple[dict[str, Tensor], Callable[..., Tensor], Callable[..., Tensor]
 
 
 def compare_operator(inputs: dict[str, Tensor], fused: Callable[..., Tensor], plain: Callable[..., Tensor]) -> str:
-    """Compare output and gradients on a device with those of the plain form in float64 on the CPU.
-
-    Raises:
-        AssertionError: they are off by more than `GRADIENT`.
-    """
+    """Compare output and gradients on a device with those of the plain form in float64 on the CPU, up to `GRADIENT`."""
     leaves = [tensor.clone().requires_grad_() for tensor in inputs.values()]
     exact = [leaf.detach().cpu().double().requires_grad_() for leaf in leaves]
     out, expected = fused(*leaves), plain(*exact)
@@ -103,8 +99,8 @@ def _draw(device: torch.device, seed: int, **shapes: tuple[int, ...]) -> dict[st
 
 
 def _sparse_attention(device: torch.device) -> Operator:
-    """Attention to searched keys."""
-    problem = search_problem(device, *PROBLEMS[0])
+    """Attention to the keys of a search."""
+    problem = draw_search(device, *PROBLEMS[0])
     index, score = topk_inner_product(problem.q, problem.k, problem.ptr_q, problem.ptr_k, problem.num_keys)
     inputs = {"q": problem.q.transpose(0, 1), "k": problem.k.transpose(0, 1)}
     inputs |= _draw(device, 9, v=(int(NODES[-1]), NUM_HEADS, 24))
@@ -138,7 +134,7 @@ def _clamped_attention(device: torch.device) -> Operator:
 
 
 def _pair_attention(device: torch.device, with_pairs: bool) -> Operator:
-    """Attention to all nodes of graphs of several tiles, of one node and of none; with biases and factors as PPGT's."""
+    """Attention to all nodes of graphs, one of them empty; with biases and factors as PPGT's."""
     ptr = torch.tensor([0, 150, 157, 157, 158, 240])
     context = GraphContext(torch.repeat_interleave(ptr.diff()), ptr)
     there = GraphContext(context.batch.to(device), on_device(ptr, device))
@@ -168,13 +164,12 @@ OPERATORS: dict[str, Callable[[torch.device], Operator]] = {
 def compare_layer(spec: Spec, device: torch.device) -> str:
     """Compare output and gradients of a registered attention or message passing layer in float32 on a device.
 
-    Raises:
-        AssertionError: they differ by more than `OUTPUT_OF_LAYERS` and `GRADIENT_OF_LAYERS` from those of the same
-            weights in float64 on the CPU, without kernels.
+    They must be those of the same weights in float64 on the CPU without kernels, up to `OUTPUT_OF_LAYERS` and
+    `GRADIENT_OF_LAYERS`.
     """
     with without_kernels():
-        expected, gradients = _outputs(Trial(spec))
-    out, others = _outputs(Trial(spec, device, torch.float32))
+        expected, gradients = _run_layer(Trial(spec))
+    out, others = _run_layer(Trial(spec, device, torch.float32))
     floor = FLOOR * max((float(grad.abs().max()) for grad in gradients.values()), default=0.0)
     errors = {name: error_of(others[name], grad, floor) for name, grad in gradients.items()}
     off, worst = error_of(out, expected), max(errors, key=errors.__getitem__)
@@ -185,8 +180,8 @@ def compare_layer(spec: Spec, device: torch.device) -> str:
     return f"{off:.0e}, gradients {errors[worst]:.0e}"
 
 
-def _outputs(trial: Trial) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the output, and the gradients of parameters that have one."""
+def _run_layer(trial: Trial) -> tuple[Tensor, dict[str, Tensor]]:
+    """Return the output, and the gradients of parameters."""
     layer, (x, context) = trial.layer(), trial.batch([40, 1, 130, 7, 64])  # tiles of a kernel, fewer nodes than keys
     if trial.spec.kind == "attention":
         out = attend(layer, x, context)

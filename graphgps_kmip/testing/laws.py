@@ -1,8 +1,8 @@
-"""Laws that every attention obeys (see GraphContext for the contract) on any device, and the batches they are tried on.
+"""Laws that every attention obeys (see GraphContext for the contract) on any device, and their batches.
 
-A broken law names the parameter or input, and what it means for training in float32 and bfloat16. A row of the registry
-that does not promise a law names it in ``breaks``: "alone", "permutation", "shapes", "gradients", "deterministic",
-"precision", "inputs", "batch_vector".
+The error of a broken law names the parameter or input, and the effect on training in float32 and bfloat16. A registry
+entry that does not promise a law names it in ``breaks``: "alone", "permutation", "shapes", "gradients",
+"deterministic", "precision", "inputs", "batch_vector".
 """
 
 # ruff: noqa: D103 (the name of each function is the sentence of its law)
@@ -34,39 +34,33 @@ SHAPES = {
     "no nodes": ([0], 0),
     "no graphs": ([], 0),
 }
-# what sums of a few hundred terms in another order may differ by
+# differences of sums of a few hundred terms in another order
 ROUNDING = {torch.float64: {"rtol": 1e-10, "atol": 1e-10}, torch.float32: {"rtol": 1e-4, "atol": 1e-4}}
 
-# what a broken law means for training
+# the effect of a broken law on training
 MATTERS = "this matters for float32 and bfloat16 training"
 HARMLESS = "float32 and bfloat16 training are not affected"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """An attention or message passing layer, and where and in which precision it is tried.
-
-    Args:
-        spec (Spec): its row in the registry.
-        device (torch.device, optional): where it runs. (default: the CPU)
-        dtype (torch.dtype, optional): of its weights and inputs. (default: ``torch.float64``)
-    """
+    """The registry entry of an attention or message passing layer, a device, and the dtype of weights and inputs."""
 
     spec: Spec
     device: torch.device = CPU
     dtype: torch.dtype = torch.float64
 
     def layer(self) -> nn.Module:
-        """Make it with its default options and the same weights each time, in eval mode."""
+        """Make the layer with its default options and the same weights each time, in eval mode."""
         torch.manual_seed(1)
         sizes = (DIM, NUM_HEADS) if self.spec.kind == "attention" else (DIM,)
         return self.spec.component(*sizes).to(self.device, self.dtype).eval()
 
     def batch(self, sizes: list[int], num_edges: int = 2) -> tuple[Tensor, GraphContext]:
-        """Draw graphs of these sizes: `make_batch` with the pairs that it reads, here."""
+        """Draw graphs of these sizes by `make_batch`, with the pairs that the layer reads."""
         torch.manual_seed(2)
         made = make_batch(sizes, num_edges=num_edges, pair_dim=PAIR_DIMS.get(self.spec.name, DIM))
-        return moved(made, self.device, self.dtype)
+        return move(made, self.device, self.dtype)
 
 
 def attend(attention: nn.Module, x: Tensor, context: GraphContext | Tensor | None) -> Tensor:
@@ -97,8 +91,8 @@ def make_batch(
     return torch.randn(len(batch), dim, dtype=torch.float64), context
 
 
-def moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
-    """Return tensors, alone, in tuples, by name or in a context, on a device, those of floats in a dtype."""
+def move(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
+    """Return tensors (single, in tuples, dicts or a context) on a device, floats in a dtype."""
     if value is None:
         return None
     if isinstance(value, Tensor):
@@ -106,13 +100,13 @@ def moved(value: Any, device: torch.device, dtype: torch.dtype) -> Any:
     if isinstance(value, GraphContext):
         attributes = {field.name: getattr(value, field.name) for field in fields(value)}
         tensors = {name: part for name, part in attributes.items() if isinstance(part, (Tensor, dict))}
-        return replace(value, **moved(tensors, device, dtype))
+        return replace(value, **move(tensors, device, dtype))
     if isinstance(value, dict):
-        return {name: moved(part, device, dtype) for name, part in value.items()}
-    return tuple(moved(part, device, dtype) for part in value)
+        return {name: move(part, device, dtype) for name, part in value.items()}
+    return tuple(move(part, device, dtype) for part in value)
 
 
-def graph_alone(x: Tensor, context: GraphContext, graph: int) -> tuple[Tensor, GraphContext]:
+def cut_graph(x: Tensor, context: GraphContext, graph: int) -> tuple[Tensor, GraphContext]:
     """Cut one graph out of a batch."""
     start, end = context.ptr[graph : graph + 2].tolist()
     expander = context.edge_sets["expander"][0]
@@ -131,8 +125,8 @@ def graph_alone(x: Tensor, context: GraphContext, graph: int) -> tuple[Tensor, G
     return x[start:end], alone
 
 
-def permuted(x: Tensor, context: GraphContext) -> tuple[Tensor, GraphContext, Tensor]:
-    """Permute the nodes inside each graph, and the edges; the permutation says which old node each new one is."""
+def permute(x: Tensor, context: GraphContext) -> tuple[Tensor, GraphContext, Tensor]:
+    """Permute the nodes inside each graph, and the edges; the permutation maps new nodes to old ones."""
     pieces = zip(context.ptr.tolist(), context.sizes.tolist(), strict=False)
     order = torch.cat([start + torch.randperm(size) for start, size in pieces]).to(x.device)
     new_of_old = order.argsort()
@@ -153,10 +147,10 @@ class LawBroken(AssertionError):
 
 @dataclass(frozen=True)
 class Law:
-    """One law.
+    """A law.
 
     Args:
-        promise (str): what a row writes into ``breaks`` that does not promise it.
+        promise (str): its name in ``breaks`` of a registry entry.
         check (callable): ``check(trial)``, raises AssertionError.
         exact (bool): needs float64; otherwise it holds in float32 too, to rounding.
     """
@@ -167,7 +161,7 @@ class Law:
 
     @property
     def name(self) -> str:
-        """Its sentence."""
+        """The sentence of the law."""
         return self.check.__name__.replace("_", " ")
 
 
@@ -187,12 +181,12 @@ def _require(holds: object, broken: str, meaning: str = MATTERS) -> None:
         raise LawBroken(f"{broken}: {meaning}")
 
 
-def _require_close(found: Tensor, expected: Tensor, what: str, rtol: float, atol: float) -> None:
-    """Require equality to rounding; a difference below what a dtype rounds does not matter for training in it."""
-    _require(found.shape == expected.shape, f"{what} has shape {tuple(found.shape)}, not {tuple(expected.shape)}")
-    if torch.allclose(found, expected, rtol=rtol, atol=atol):
+def _require_close(out: Tensor, expected: Tensor, what: str, rtol: float, atol: float) -> None:
+    """Require equality to rounding; a difference below the rounding of a dtype does not matter for training in it."""
+    _require(out.shape == expected.shape, f"{what} has shape {tuple(out.shape)}, not {tuple(expected.shape)}")
+    if torch.allclose(out, expected, rtol=rtol, atol=atol):
         return
-    off = float((found - expected).detach().abs().max() / expected.detach().abs().max().clamp(min=1e-30))
+    off = float((out - expected).detach().abs().max() / expected.detach().abs().max().clamp(min=1e-30))
     meaning = MATTERS
     if off < torch.finfo(torch.bfloat16).eps:
         meaning = "bfloat16 rounds more than that, but this matters for float32 training"
@@ -204,7 +198,7 @@ def _require_close(found: Tensor, expected: Tensor, what: str, rtol: float, atol
 @_law("alone")
 def a_graph_alone_gives_the_same_output_as_in_a_batch(trial: Trial) -> None:
     attention, (x, context) = trial.layer(), trial.batch(SIZES)
-    alone = [attend(attention, *graph_alone(x, context, graph)) for graph in range(len(SIZES))]
+    alone = [attend(attention, *cut_graph(x, context, graph)) for graph in range(len(SIZES))]
     out = attend(attention, x, context)
     _require_close(torch.cat(alone), out, "the output of graphs alone", **ROUNDING[trial.dtype])
 
@@ -212,7 +206,7 @@ def a_graph_alone_gives_the_same_output_as_in_a_batch(trial: Trial) -> None:
 @_law("permutation")
 def permuting_the_nodes_and_edges_permutes_the_output(trial: Trial) -> None:
     attention, (x, context) = trial.layer(), trial.batch(SIZES)
-    shuffled_x, shuffled, order = permuted(x, context)
+    shuffled_x, shuffled, order = permute(x, context)
     out, expected = attend(attention, shuffled_x, shuffled), attend(attention, x, context)[order]
     _require_close(out, expected, "the output of permuted nodes", **ROUNDING[trial.dtype])
 
@@ -358,8 +352,8 @@ def a_plain_batch_vector_serves_as_context(trial: Trial) -> None:
     attention, (x, context) = trial.layer(), trial.batch(SIZES, num_edges=0)
     expected = attend(attention, x, GraphContext(context.batch, context.ptr))
     _require_same(attend(attention, x, context.batch), expected, trial, "the output with context = batch")
-    alone = attend(attention, x[:7], None)
-    _require_close(alone, expected[:7], "the output with context = None", **ROUNDING[trial.dtype])
+    single = attend(attention, x[:7], None)
+    _require_close(single, expected[:7], "the output with context = None", **ROUNDING[trial.dtype])
 
 
 @_law("batch_vector")
@@ -370,10 +364,10 @@ def an_attention_with_a_state_makes_its_own_where_none_is_given(trial: Trial) ->
     _require_same(out, attend(attention, x, context), trial, "the output without a state")
 
 
-def _require_same(found: Tensor, expected: Tensor, trial: Trial, what: str) -> None:
-    """The same bits on the CPU; on a GPU sums by atomic additions have no fixed order."""
+def _require_same(out: Tensor, expected: Tensor, trial: Trial, what: str) -> None:
+    """Require the same bits on the CPU; on a GPU atomic additions have no fixed order."""
     exact = {"rtol": 0, "atol": 0} if trial.device.type == "cpu" else ROUNDING[trial.dtype]
-    _require_close(found, expected, what, **exact)
+    _require_close(out, expected, what, **exact)
 
 
 def _atomics(x: Tensor) -> dict[str, Any]:
@@ -387,7 +381,7 @@ def _require_finite_gradients(attention: nn.Module, x: Tensor, when: str, meanin
 
 
 class _Called(nn.Module):
-    """An attention behind `attend`, for functional_call."""
+    """A module that calls `attend`, for functional_call."""
 
     def __init__(self, attention: Callable[..., Tensor]) -> None:
         super().__init__()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import importlib
-import json
 import os
 import statistics
 import sys
@@ -24,9 +23,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import graphgps_kmip.networks  # noqa: F401 (registers k-MIP)
-from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.environment import code_version, hardware, package_versions
-from graphgps_kmip.errors import ConfigError, UserError
+from graphgps_kmip.common.json_files import write_json
+from graphgps_kmip.errors import ConfigError, report_mistakes
 from graphgps_kmip.ops.sparse_attention import sparse_attention
 from graphgps_kmip.registry import AttentionTraits, Spec, entries
 from graphgps_kmip.search import topk_inner_product
@@ -36,23 +35,16 @@ from graphgps_kmip.testing.laws import LAWS, Law, Trial
 
 OK, FAILED, SKIPPED = "ok", "FAILED", "skipped"
 Outcome = dict[str, Any]
-Check = tuple[str, Callable[[], str | None]]  # what is tried, and a function that returns a detail or raises
+Check = tuple[str, Callable[[], str | None]]  # case, and a function that returns a detail or raises
 
 
+@report_mistakes
 def run(args: Namespace) -> int:
-    """Check, print the table, and return the exit code.
-
-    Args:
-        args: the arguments of `graphgps_kmip.check`.
-    """
-    try:
-        device = _device(args.device)
-        specs = [_attention_of(name) for name in args.attention]
-        if args.json and (args.json.is_dir() or not args.json.parent.is_dir()):
-            raise ConfigError(f"--json {args.json}: is a folder, or there is no folder {args.json.parent}")
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    """Check, print the table, and return the exit code; arguments are those of `graphgps_kmip.check`."""
+    device = _find_device(args.device)
+    specs = [_find_attention(name) for name in args.attention]
+    if args.json and (args.json.is_dir() or not args.json.parent.is_dir()):
+        raise ConfigError(f"--json {args.json}: is a folder, or there is no folder {args.json.parent}")
     parts = ("laws",) if specs else args.only
     start = time.perf_counter()
     facts = {
@@ -64,35 +56,29 @@ def run(args: Namespace) -> int:
     }
     print("\n".join(f"{name}: {value}" for name, value in facts.items()))
     outcomes: list[Outcome] = []
-    for kind, name, checks in checks_of(parts, device, specs):
-        outcomes += (group := [attempt(kind, name, tried, check, args.debug) for tried, check in checks])
-        print("\n".join(lines(group)), flush=True)
-    speed = list(times(device)) if "speed" in parts else []
+    for kind, name, checks in list_checks(parts, device, specs):
+        outcomes += (group := [attempt(kind, name, case, check, args.debug) for case, check in checks])
+        print("\n".join(list_lines(group)), flush=True)
+    speed = list(measure_times(device)) if "speed" in parts else []
     for row in speed:
         print(f"{row['what']:20} {row['method']:36} {row.get('why') or format(row['ms'], '10.2f') + ' ms'}")
     wrong = sum(outcome["status"] == FAILED for outcome in outcomes)
     right = f"{len(outcomes) - wrong} of {len(outcomes)} right or not for this machine"
     print(f"\n{right}, {wrong} wrong, on {device}, in {time.perf_counter() - start:.0f} s")
     if args.json:
-        try:
-            replace_file(
-                args.json, (json.dumps(facts | {"outcomes": outcomes, "speed": speed}, indent=1) + "\n").encode()
-            )
-        except OSError as error:
-            print(f"error: --json {args.json}: {error.strerror}", file=sys.stderr)
-            return 2
+        write_json(args.json, facts | {"outcomes": outcomes, "speed": speed})
     return int(wrong > 0)
 
 
-def checks_of(
+def list_checks(
     parts: tuple[str, ...], device: torch.device, specs: list[Spec]
 ) -> Iterator[tuple[str, str, Iterator[Check]]]:
-    """Yield kind, name and checks of one component after the other, so that each is printed when it is done."""
+    """Yield kind, name and checks of each component."""
     if "kernels" in parts:
         for backend in entries("search_backend").values():
             # KeOps compiles for each D and K, for up to a minute
             problems = comparisons.PROBLEMS[:1] if backend.name == "keops" else comparisons.PROBLEMS
-            yield "search backend", backend.name, _searches(backend, problems, device)
+            yield "search backend", backend.name, _list_searches(backend, problems, device)
         for name, make in comparisons.OPERATORS.items():
             yield "operator", name, [("float32", lambda make=make: comparisons.compare_operator(*make(device)))]
     if "components" in parts:
@@ -101,29 +87,29 @@ def checks_of(
                 yield kind.replace("_", " "), name, [("float32", partial(comparisons.compare_layer, spec, device))]
     if "laws" in parts:
         for spec in specs or entries("attention").values():
-            yield "laws of", spec.name, _laws(spec, device)
+            yield "laws of", spec.name, _list_laws(spec, device)
 
 
-def _searches(backend: Spec, problems: Iterable[tuple[int, int]], device: torch.device) -> Iterator[Check]:
+def _list_searches(backend: Spec, problems: Iterable[tuple[int, int]], device: torch.device) -> Iterator[Check]:
     for dim, num_keys in problems:
-        problem = comparisons.search_problem(device, dim, num_keys)
+        problem = comparisons.draw_search(device, dim, num_keys)
         yield f"D = {dim}, K = {num_keys}", partial(comparisons.compare_search, backend, problem)
 
 
-def _laws(spec: Spec, device: torch.device) -> Iterator[Check]:
+def _list_laws(spec: Spec, device: torch.device) -> Iterator[Check]:
     for law in LAWS:
         for dtype in (torch.float64,) if law.exact or device.type == "cpu" else (torch.float64, torch.float32):
-            yield f"{law.name} ({_name(dtype)})", partial(_obey, law, Trial(spec, device, dtype))
+            yield f"{law.name} ({_name(dtype)})", partial(_check_law, law, Trial(spec, device, dtype))
 
 
-def _obey(law: Law, trial: Trial) -> None:
+def _check_law(law: Law, trial: Trial) -> None:
     if law.promise in trial.spec.traits.breaks:
         raise NotHere(f"{trial.spec.name} does not promise it")
     law.check(trial)
 
 
-def attempt(kind: str, name: str, tried: str, check: Callable[[], str | None], debug: bool = False) -> Outcome:
-    """Run a check, which returns a detail or raises (`NotHere` where it cannot be tried), and return its outcome."""
+def attempt(kind: str, name: str, case: str, check: Callable[[], str | None], debug: bool = False) -> Outcome:
+    """Run a check, which returns a detail or raises (`NotHere` if it is impossible here), and return its outcome."""
     start = time.perf_counter()
     try:
         status, detail = OK, check() or ""
@@ -134,11 +120,11 @@ def attempt(kind: str, name: str, tried: str, check: Callable[[], str | None], d
             traceback.print_exc()
         status, detail = FAILED, f"{type(error).__name__}: {' '.join(str(error).split())}"[:300]
     seconds = time.perf_counter() - start
-    return {"kind": kind, "name": name, "tried": tried, "status": status, "detail": detail, "seconds": seconds}
+    return {"kind": kind, "name": name, "tried": case, "status": status, "detail": detail, "seconds": seconds}
 
 
-def lines(outcomes: list[Outcome]) -> list[str]:
-    """Return one line for a component, and one below it for each reason why something failed or was not tried."""
+def list_lines(outcomes: list[Outcome]) -> list[str]:
+    """Return a line for a component, and one for each reason of a failure or a skipped case."""
     passed = [outcome for outcome in outcomes if outcome["status"] == OK]
     details = "; ".join(f"{outcome['tried']} {outcome['detail']}" for outcome in passed if outcome["detail"])
     reasons: dict[tuple[str, str], list[str]] = {}
@@ -148,14 +134,14 @@ def lines(outcomes: list[Outcome]) -> list[str]:
     status = FAILED if any(status == FAILED for status, _ in reasons) else OK if passed else SKIPPED
     title = f"{outcomes[0]['kind']} {outcomes[0]['name']}"
     head = f"{status:7}  {title}  {len(passed)} of {len(outcomes)}  {details}".rstrip()
-    return [head, *(f"         {status}: {'; '.join(tried)}: {detail}" for (status, detail), tried in reasons.items())]
+    return [head, *(f"         {status}: {'; '.join(cases)}: {detail}" for (status, detail), cases in reasons.items())]
 
 
 NUM_HEADS, DIM, NUM_KEYS, REPEATS = 4, 16, 10, 3
 NUM_NODES = {"cuda": 100_000, "cpu": 8_192}
 
 
-def times(device: torch.device) -> Iterator[Outcome]:
+def measure_times(device: torch.device) -> Iterator[Outcome]:
     """Yield rows: what ("forward and backward" or "search"), method, milliseconds (median), or why it cannot run."""
 
     def kmip(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -197,7 +183,7 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _device(name: str) -> torch.device:
+def _find_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -211,7 +197,7 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _attention_of(name: str) -> Spec:
+def _find_attention(name: str) -> Spec:
     """Return the registry entry of the class MODULE:CLASS, or one that promises everything."""
     sys.path.insert(0, os.getcwd())
     module, separator, attribute = name.partition(":")

@@ -1,4 +1,4 @@
-"""Reference forms of operators by their formulas, differentiable by plain autograd; what they need grows with pairs."""
+"""Reference forms of operators by their formulas, differentiable by autograd; memory grows with pairs of nodes."""
 
 from __future__ import annotations
 

@@ -4,18 +4,19 @@
   python -m run.bench.attention --setting training --device cuda --n 1e2:1e6
   python -m run.bench.attention --setting breakdown --n 31623
 
-A paired benchmark: each cell (method, size) has a process of its own, and the methods of one size are timed
-alternately.
+A paired benchmark, see harness.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import sys
 import time
 
 import torch
 
+from graphgps_kmip.errors import ConfigError, report_mistakes
 from graphgps_kmip.ops.sparse_attention import softmax_weight
 from graphgps_kmip.search import SearchProblem
 from graphgps_kmip.search.fused_cpu import instruction_set
@@ -32,11 +33,11 @@ COLUMNS = "data n method total_ms total_min_ms total_max_ms repeats forward_ms s
 COLUMNS = f"{COLUMNS} backward_ms cpu_ms memory_mib recall pairs_seen isa status".split()
 
 
-def parse(words: list[str]) -> argparse.Namespace:
+def parse(argv: list[str]) -> argparse.Namespace:
     """Return the checked command line."""
     sizes, positive = bench_records.sizes, bench_records.positive
     args = bench_records.parse(
-        words,
+        argv,
         __doc__,
         paired=True,
         setting=(("search", "inference", "training", "breakdown"), "inference", "what is timed"),
@@ -47,11 +48,11 @@ def parse(words: list[str]) -> argparse.Namespace:
         approximate=(bool, False, "faiss' approximate indices too, with their recall (search)"),
     )
     if args.approximate and importlib.util.find_spec("faiss") is None:
-        raise ValueError("--approximate: faiss, whose indices these are, is not installed: pip install faiss-cpu")
+        raise ConfigError("--approximate: faiss, whose indices these are, is not installed: pip install faiss-cpu")
     n, heads = shape_of(args.data)
-    for option, wanted, given in (("n", args.n, n and [n]), ("heads", args.heads, heads)):
-        if given is not None and wanted not in (None, given):
-            raise ValueError(f"--{option}: the data {args.data} has {given}, leave the option out")
+    for option, value, fixed in (("n", args.n, n and [n]), ("heads", args.heads, heads)):
+        if fixed is not None and value not in (None, fixed):
+            raise ConfigError(f"--{option}: the data {args.data} has {fixed}, leave the option out")
     args.n = [n] if n else args.n or ([31623] if args.setting == "breakdown" else sizes("1e2:1e5"))  # paper's figure 3
     args.dims = args.dims or (16 if heads else 10)  # 16: the width of the k-MIP models
     args.heads = heads or args.heads or 1
@@ -59,9 +60,10 @@ def parse(words: list[str]) -> argparse.Namespace:
     return args
 
 
-def main(words: list[str]) -> int:
+@report_mistakes
+def main(argv: list[str]) -> int:
     """Measure, write, print; return the exit code."""
-    args = parse(words)
+    args = parse(argv)
     names = search_methods.names(args.setting, args.device, args.approximate)
     common = {key: getattr(args, key) for key in ("setting", "data", "k", "heads", "device", "threads")}
     common |= {"bench": "attention", "dim": args.dims}
@@ -72,7 +74,7 @@ def main(words: list[str]) -> int:
         lambda done: print(bench_records.table(done, COLUMNS), flush=True),
         lambda cell: searches()[cell["method"]].environment if args.setting == "search" else {},
     )
-    return bench_records.save("attention", args, rows, COLUMNS)
+    return bench_records.save(args, rows, COLUMNS)
 
 
 def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
@@ -81,20 +83,19 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     data, n = ("gaussian", SMALL) if small else (cell["data"], cell["n"])
     inputs = make_inputs(data, n, cell["dim"], cell["heads"]).to(cell["device"])
     facts = {"graphs": inputs.context.num_graphs}
-    if setting != "search":
-        return with_processor_time(attention_pass(name, inputs, num_keys, setting)), lambda: facts
-    found = lambda: facts | {"recall": recall(name, inputs, num_keys)} | kernel_facts(name, inputs, num_keys)  # noqa: E731
-    return with_processor_time(search_pass(name, inputs, num_keys)), found
+    search = setting == "search"
+    measure_pass = search_pass(name, inputs, num_keys) if search else attention_pass(name, inputs, num_keys, setting)
 
+    def run() -> dict[str, float]:
+        start = time.process_time()  # of all threads: other work on the machine changes it less
+        return measure_pass() | {"cpu": time.process_time() - start}
 
-def with_processor_time(run: Pass) -> Pass:
-    """Return the pass with its processor time of all threads ("cpu"), which other work on the machine changes less."""
+    def list_facts() -> Row:
+        if not search:
+            return facts
+        return facts | {"recall": recall(name, inputs, num_keys)} | kernel_facts(name, inputs, num_keys)
 
-    def both() -> dict[str, float]:
-        start = time.process_time()
-        return run() | {"cpu": time.process_time() - start}
-
-    return both
+    return run, list_facts
 
 
 def search_pass(name: str, inputs: Inputs, num_keys: int) -> Pass:
@@ -113,9 +114,8 @@ def search_pass(name: str, inputs: Inputs, num_keys: int) -> Pass:
 def attention_pass(name: str, inputs: Inputs, num_keys: int, setting: str) -> Pass:
     """Return a pass of whole attention on q, k, v as a layer's linear maps leave them, (N, H, D).
 
-    Breakdown is training, stage by stage. Full attention: scores (as "search"), softmax, weighted sum, backward. k-MIP:
-    search, softmax, the rest of the forward (recomputing nothing; gather and sum), backward. Softmax is timed apart and
-    taken off the fused forward.
+    Breakdown is training by stage. Full attention: scores (as "search"), softmax, weighted sum, backward. k-MIP:
+    search, softmax, the rest of the forward (gather and sum), backward; softmax is also part of the fused forward.
     """
     row = attentions(inputs.q.device.type)[name]
     if isinstance(row, KMIPAttention):
@@ -126,9 +126,9 @@ def attention_pass(name: str, inputs: Inputs, num_keys: int, setting: str) -> Pa
     grad = torch.randn_like(leaves[2])
     full = isinstance(row, FullAttention)
     if setting == "breakdown":
-        forward = _full_stages if full else _kmip_stages
+        forward = _time_full_stages if full else _time_kmip_stages
     else:
-        forward = _full_forward if full else _kmip_forward
+        forward = _time_full if full else _time_kmip
 
     def run() -> dict[str, float]:
         for leaf in leaves:
@@ -145,20 +145,17 @@ def attention_pass(name: str, inputs: Inputs, num_keys: int, setting: str) -> Pa
     return run
 
 
-def _full_forward(row: FullAttention, inputs: Inputs, leaves: list, _num_keys: int, watch: Stopwatch) -> tuple:
+def _time_full(row: FullAttention, inputs: Inputs, leaves: list, _num_keys: int, watch: Stopwatch) -> tuple:
     return row.forward(inputs, *leaves), {"forward": watch.lap()}
 
 
-def _kmip_forward(row: KMIPAttention, inputs: Inputs, leaves: list, num_keys: int, watch: Stopwatch) -> tuple:
+def _time_kmip(row: KMIPAttention, inputs: Inputs, leaves: list, num_keys: int, watch: Stopwatch) -> tuple:
     out = row.search.attend(*leaves, *row.find(inputs, *leaves[:2], num_keys))
     return out, {"forward": watch.lap()}
 
 
 def recall(name: str, inputs: Inputs, num_keys: int) -> float:
-    """Return the share of the true top-k scores that a search finds, over at most 256 queries, against float64.
-
-    By score and not by index, so that ties count; 1 for an exact search.
-    """
+    """Return the share of the top-k scores in float64 that a search finds, over at most 256 queries; ties count."""
     index, _ = searches()[name].search(inputs.problem(num_keys))
     graph = inputs.context.batch
     at = torch.linspace(0, inputs.q.size(1) - 1, min(CHECKED_QUERIES, inputs.q.size(1))).long().to(graph.device)
@@ -166,21 +163,18 @@ def recall(name: str, inputs: Inputs, num_keys: int) -> float:
     for head in range(inputs.q.size(0)):
         q, k = inputs.q[head, at].double(), inputs.k[head].double()
         score = (q @ k.T).masked_fill(graph[at, None] != graph, -torch.inf)
-        found = score.gather(1, index[head, at].clamp(min=0)).masked_fill(index[head, at] < 0, -torch.inf)
+        scores = score.gather(1, index[head, at].clamp(min=0)).masked_fill(index[head, at] < 0, -torch.inf)
         best = score.topk(min(num_keys, k.size(0))).values
         slack = ROUNDING * (q.norm(dim=1) * k.norm(dim=1).max())[:, None]
         needed = best > -torch.inf
-        found = found.sort(dim=1, descending=True).values[:, : best.size(1)]
-        right += int(((found >= best - slack) & needed).sum())
+        scores = scores.sort(dim=1, descending=True).values[:, : best.size(1)]
+        right += int(((scores >= best - slack) & needed).sum())
         total += int(needed.sum())
     return right / total
 
 
 def kernel_facts(name: str, inputs: Inputs, num_keys: int) -> Row:
-    """Return of a search by the kernel its instruction set, and the share of the pairs that it scored or screened.
-
-    Pairs of the first thresholds count too. Other searches: {}.
-    """
+    """Return the instruction set of the kernel's searches, and their share of pairs that are scored or screened."""
     counts = searches()[name].counts
     if counts is None:
         return {}
@@ -194,7 +188,7 @@ def _check(row: Search, problem: SearchProblem) -> None:
         raise NotSupported("; ".join(reasons))
 
 
-def _kmip_stages(row: KMIPAttention, inputs: Inputs, leaves: list, num_keys: int, watch: Stopwatch) -> tuple:
+def _time_kmip_stages(row: KMIPAttention, inputs: Inputs, leaves: list, num_keys: int, watch: Stopwatch) -> tuple:
     index, score = row.find(inputs, *leaves[:2], num_keys)
     seconds = {"search": watch.lap()}
     with torch.no_grad():
@@ -205,7 +199,7 @@ def _kmip_stages(row: KMIPAttention, inputs: Inputs, leaves: list, num_keys: int
     return out, seconds
 
 
-def _full_stages(_row: FullAttention, inputs: Inputs, leaves: list, _num_keys: int, watch: Stopwatch) -> tuple:
+def _time_full_stages(_row: FullAttention, inputs: Inputs, leaves: list, _num_keys: int, watch: Stopwatch) -> tuple:
     if inputs.context.num_graphs > 1:
         raise NotSupported("the stages of full attention are separated for one graph only")
     q, k, v = (leaf.transpose(0, 1) for leaf in leaves)
@@ -219,4 +213,4 @@ def _full_stages(_row: FullAttention, inputs: Inputs, leaves: list, _num_keys: i
 
 
 if __name__ == "__main__":
-    bench_records.run(main)
+    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Inputs of the attention benchmark: queries, keys and values of chosen geometry, drawn from a seed in each cell."""
+"""Inputs of the attention benchmark: queries, keys and values of several geometries, drawn from a seed in each cell."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.search import SearchProblem
 
 
@@ -60,10 +61,10 @@ def descending(shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
     """Key norms decrease while scores increase, in the order of storage: every key enters every query's best list.
 
     ``k_i = a_i u + b_i w`` with orthogonal u and w, a_i increasing to 1, |k_i| decreasing from 2 to 1.05, and queries u
-    plus 0.01 N(0, I): the worst case of an order by norm and of a running threshold alike.
+    plus 0.01 N(0, I): the worst case of an order by norm and of a running threshold.
     """
     if shape[2] < 2:
-        raise ValueError("--data descending needs two directions: give --dims 2 or more")
+        raise ConfigError("--data descending needs two directions: give --dims 2 or more")
     a, norm = (torch.linspace(*ends, shape[1], dtype=torch.float64) for ends in ((0, 1), (2, 1.05)))
     k = torch.zeros(shape, dtype=torch.float64)
     k[..., 0], k[..., 1] = a, (norm**2 - a**2).sqrt()
@@ -101,11 +102,11 @@ def make_inputs(data: str, n: int, dim: int, heads: int, seed: int = 0) -> Input
 
 def _batch_sizes(data: str) -> tuple[list[int], int]:
     """Return nodes of each graph, and heads; of NODES such as 9-41 the sizes are spread evenly, in random order."""
-    found = re.fullmatch(r"batch:(\d+)x(\d+)(?:-(\d+))?x(\d+)", data)
-    if not found or "0" in found.groups():
-        known = f"{', '.join(DATA)} or batch:GRAPHSxNODESxHEADS, such as batch:32x480x4 or batch:32x9-41x4"
-        raise ValueError(f"--data {data}: unknown, choose {known}")
-    graphs, first, last, heads = (None if number is None else int(number) for number in found.groups())
+    match = re.fullmatch(r"batch:(\d+)x(\d+)(?:-(\d+))?x(\d+)", data)
+    if not match or "0" in match.groups():
+        choices = f"{', '.join(DATA)} or batch:GRAPHSxNODESxHEADS, such as batch:32x480x4 or batch:32x9-41x4"
+        raise ConfigError(f"--data {data}: unknown, choose {choices}")
+    graphs, first, last, heads = (None if number is None else int(number) for number in match.groups())
     sizes = torch.linspace(first, first if last is None else last, graphs).round().int()
     order = torch.randperm(graphs, generator=torch.Generator().manual_seed(0))
     return sizes[order].tolist(), heads

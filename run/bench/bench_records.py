@@ -7,9 +7,8 @@ import fnmatch
 import json
 import math
 import os
-import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -17,6 +16,8 @@ from typing import Any, NoReturn
 import torch
 
 from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.json_files import read_artefact, write_json
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.ops.native import NoKernel
 from graphgps_kmip.search.fused_cpu import instruction_set
 from graphgps_kmip.train.run_recording import code_version, hardware, package_versions
@@ -25,8 +26,8 @@ Row = dict[str, Any]
 Record = dict[str, Any]
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "bench"
-LOAD = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0  # of others: asked before our own work
-BUSY = 0.25  # load by others for each core from which on times are theirs too
+LOAD = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0  # of others, before our own work
+BUSY = 0.25  # load by others for each core from which on times are not trusted
 PLACE = ("setting", "data", "n", "dim", "k", "heads")  # rows that differ in the method only
 COLUMNS = """columns of paired benchmarks:
   method      plain form, other library, or one of the package's own (ours: BACKEND)
@@ -47,17 +48,14 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message}\n")
 
 
-def parse(words: list[str], doc: str | None, paired: bool = False, **options: tuple[Any, Any, str]) -> Any:
-    """Return the parsed command line of a benchmark.
+def parse(argv: list[str], doc: str | None, paired: bool = False, **options: tuple[Any, Any, str]) -> Any:
+    """Return the checked command line of a benchmark.
 
     Args:
-        words: of the command line.
-        doc: the text of ``--help``.
-        paired (bool, optional): with the options that all paired benchmarks share, checked. (default: `False`)
+        argv: command line.
+        doc: text of ``--help``.
+        paired (bool, optional): with the options of all paired benchmarks. (default: `False`)
         **options: name -> type (`bool`: a flag; a tuple: choices), default, help; these replace shared ones.
-
-    Raises:
-        ValueError: no such device, or a limit that is not positive.
     """
     parser = Parser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     shared = {
@@ -76,17 +74,18 @@ def parse(words: list[str], doc: str | None, paired: bool = False, **options: tu
         }
     for name, (kind, default, text) in (shared | options).items():
         flags = [f"--{name.replace('_', '-')}"] + ["--contestants"] * (name == "methods")
-        given: dict[str, Any] = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
-        given = {"action": "store_true"} if kind is bool else given | {"default": default}
-        parser.add_argument(*flags, help=f"{text} (default: %(default)s)", **given)
-    args = parser.parse_args(words)
+        values: dict[str, Any] = {"choices": kind} if isinstance(kind, tuple) else {"type": kind}
+        values = {"action": "store_true"} if kind is bool else values | {"default": default}
+        parser.add_argument(*flags, help=f"{text} (default: %(default)s)", **values)
+    args = parser.parse_args(argv)
     if not getattr(args, "limit", 1) > 0:
-        raise ValueError(f"--limit must be positive, got {args.limit:g}")
-    if paired:
-        if args.device == "auto":
-            args.device = "cuda" if torch.cuda.is_available() else "cpu"
-        if args.device == "cuda" and not torch.cuda.is_available():
-            raise ValueError("--device cuda: torch finds no CUDA device, use --device cpu")
+        raise ConfigError(f"--limit must be positive, got {args.limit:g}")
+    if paired and args.device == "auto":
+        args.device = "cuda" if torch.cuda.is_available() else "cpu"
+    if paired and args.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: torch finds no CUDA device, use --device cpu")
+    if options.get("dims", (int, None))[1] and args.dims % args.heads:
+        raise ConfigError(f"--dims must be divisible by --heads, got {args.dims} and {args.heads}")
     return args
 
 
@@ -109,29 +108,21 @@ def sizes(text: str) -> list[int]:
     return sorted({*(round(first * 10 ** (step / 2)) for step in range(steps + 1)), last})
 
 
-def listed(option: str, given: str, known: Iterable[str]) -> list[str]:
-    """Return the comma-separated names of an option.
-
-    Raises:
-        ValueError: one is not known.
-    """
-    names = given.split(",")
-    if unknown := [name for name in names if name not in known]:
-        raise ValueError(f"--{option} {', '.join(unknown)}: there are {', '.join(known)}")
+def split_names(option: str, text: str, choices: Iterable[str]) -> list[str]:
+    """Return the comma-separated names of an option, which must be among the choices."""
+    names = text.split(",")
+    if unknown := [name for name in names if name not in choices]:
+        raise ConfigError(f"--{option} {', '.join(unknown)}: there are {', '.join(choices)}")
     return names
 
 
 def pick(names: list[str], patterns: str, reference: str = "") -> list[str]:
-    """Return the names that match one of the patterns, and the reference.
-
-    Raises:
-        ValueError: a pattern matches none.
-    """
-    wanted = [pattern.strip() for pattern in patterns.split(",")]
-    for pattern in wanted:
+    """Return the names that match one of the patterns (each must match a name), and the reference."""
+    globs = [pattern.strip() for pattern in patterns.split(",")]
+    for pattern in globs:
         if not fnmatch.filter(names, pattern):
-            raise ValueError(f"--methods {pattern}: no method of this name, there are {', '.join(names)}")
-    return [name for name in names if name == reference or any(fnmatch.fnmatch(name, pattern) for pattern in wanted)]
+            raise ConfigError(f"--methods {pattern}: no method of this name, there are {', '.join(names)}")
+    return [name for name in names if name == reference or any(fnmatch.fnmatch(name, pattern) for pattern in globs)]
 
 
 def machine_facts(device: str, threads: int) -> dict[str, Any]:
@@ -140,42 +131,38 @@ def machine_facts(device: str, threads: int) -> dict[str, Any]:
     side = {"cpu": 2048, "cuda": 8192}[device]  # of square matrices whose product runs at the full rate (no TF32)
     a, b = torch.randn(2, side, side, device=device)
     source, target = torch.ones(2, 2**26, device=device)  # 256 MiB each, beyond every cache
-    seconds, processor = _best_seconds(lambda: torch.mm(a, b), device)
-    copied = 2 * source.nbytes / _best_seconds(lambda: target.copy_(source), device)[0] / 1e9  # read and written
+    seconds, processor = _measure_best(lambda: torch.mm(a, b), device)
+    copied = 2 * source.nbytes / _measure_best(lambda: target.copy_(source), device)[0] / 1e9  # read and written
     rates = {"sgemm_gflops": round(2 * side**3 / seconds / 1e9, 1), "stream_gb_per_s": round(copied, 1)}
     if device == "cpu":
         rates["sgemm_gflop_per_cpu_s"] = round(2 * side**3 / processor / 1e9, 1)
-    isa = {"isa": kernel_instructions(), "torch_isa": torch.backends.cpu.get_cpu_capability()}
-    facts = {**hardware(torch.device(device)), **isa, "threads": threads, "load": LOAD, **rates}
+    try:
+        isa = instruction_set()
+    except NoKernel:  # no C compiler
+        isa = None
+    instructions = {"isa": isa, "torch_isa": torch.backends.cpu.get_cpu_capability()}
+    facts = {**hardware(torch.device(device)), **instructions, "threads": threads, "load": LOAD, **rates}
     return {**facts, "packages": package_versions()}
 
 
-def kernel_instructions() -> str | None:
-    """Return the instruction set of the package's compiled search; None without a C compiler."""
-    try:
-        return instruction_set()
-    except NoKernel:
-        return None
-
-
-def _best_seconds(work: Callable[[], object], device: str) -> tuple[float, float]:
-    """Return the least seconds of a pass, and the least of processor time of all threads."""
-
-    def timed() -> tuple[float, float]:
+def _measure_best(work: Callable[[], object], device: str) -> tuple[float, float]:
+    """Return the minimum seconds of a pass, and the minimum processor time of all threads."""
+    wall, processor = [], []
+    for _ in range(6):
         start = time.perf_counter(), time.process_time()
         work()
         if device == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter() - start[0], time.process_time() - start[1]
-
-    wall, processor = zip(*[timed() for _ in range(6)][1:], strict=True)  # the first one starts threads
-    return min(wall), min(processor)
+        wall.append(time.perf_counter() - start[0])
+        processor.append(time.process_time() - start[1])
+    return min(wall[1:]), min(processor[1:])  # the first one starts threads
 
 
 def write(bench: str, args: argparse.Namespace, rows: list[Row], **more: Any) -> tuple[Record, Path]:
-    """Write NAME.json, by default named after what was measured and when; return record and file."""
+    """Write NAME.json, by default named after benchmark, setting and time; return record and file."""
     now, code = datetime.now().astimezone(), code_version()
-    options = {key: value for key, value in vars(args).items() if key not in ("out", "name", "folder")}
+    options = {key: value for key, value in vars(args).items() if key not in ("out", "name")}
+    options = {key: value.name if isinstance(value, Path) else value for key, value in options.items()}
     machine = machine_facts(getattr(args, "device", "cpu"), args.threads)
     record = {"bench": bench, "created": now.isoformat(timespec="seconds"), "code": code, "options": options}
     record |= {"machine": machine, **more, "rows": rows}
@@ -186,17 +173,30 @@ def write(bench: str, args: argparse.Namespace, rows: list[Row], **more: Any) ->
     return record, path
 
 
-def save(bench: str, args: argparse.Namespace, rows: list[Row], columns: Iterable[str], reference: str = "") -> int:
+def save(
+    args: argparse.Namespace,
+    rows: list[Row],
+    columns: Iterable[str],
+    reference: str = "",
+    table_content: Mapping[str, Any] | None = None,
+) -> int:
     """Write and print the rows of a benchmark; return the exit code.
 
-    ``reference`` is the method to which "vs_plain" refers.
+    Args:
+        args: command line.
+        rows: of `harness.measure`.
+        columns: of the printed table.
+        reference (str, optional): method to which "vs_plain" refers. (default: none)
+        table_content (Mapping, optional): content of the file ``args.table``, if one is set. (default: none)
     """
     plain = {_place(row): row["total_ms"] for row in rows if row.get("method") == reference and "total_ms" in row}
     for row in rows:
         if "total_ms" in row and _place(row) in plain:
             row["vs_plain"] = plain[_place(row)] / row["total_ms"]
-    record, path = write(bench, args, rows, reference=reference)
+    record, path = write(rows[0]["bench"], args, rows, reference=reference)
     machine = record["machine"]
+    if getattr(args, "table", None):
+        write_json(args.table, {**table_content, "hardware": machine})
     where = f"{machine.get('gpu', machine['cpu'])}, {machine['threads']} thread{'s' * (machine['threads'] > 1)}, "
     where += f"{machine['isa']}, " if machine.get("isa") else ""
     where += f"sgemm {machine['sgemm_gflops']:g} GFLOP/s"
@@ -210,17 +210,10 @@ def save(bench: str, args: argparse.Namespace, rows: list[Row], columns: Iterabl
 
 
 def read(path: Path) -> Record:
-    """Return a stored record.
-
-    Raises:
-        ValueError: the file is missing or no record of a benchmark.
-    """
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: cannot be read ({error}), give a JSON file that this benchmark wrote") from error
-    if not isinstance(record, dict) or not {"bench", "reference", "rows", "machine", "options"} <= record.keys():
-        raise ValueError(f"{path}: no record of a benchmark, give a JSON file that this benchmark wrote")
+    """Return a stored record."""
+    record = read_artefact(path)
+    if not {"bench", "reference", "rows", "machine", "options"} <= record.keys():
+        raise ConfigError(f"{path}: no record of a benchmark, give a JSON file that this benchmark wrote")
     return record
 
 
@@ -244,15 +237,3 @@ def number(value: Any) -> str:
 
 def _place(row: Row) -> tuple:
     return tuple(row.get(key) for key in PLACE)
-
-
-def run(main: Callable[[list[str]], int]) -> NoReturn:
-    """Exit with the code of a benchmark; a mistake of the user's is one line and code 2."""
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except ValueError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("stopped; nothing was written", file=sys.stderr)
-        sys.exit(130)

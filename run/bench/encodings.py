@@ -3,18 +3,19 @@
   python -m run.bench.encodings
   python -m run.bench.encodings --data graphs --encodings LapPE --repeats 5
 
-Data: "graphs" is half trees with rings (151 nodes, as in Peptides) and half triangulations (479 nodes, as superpixels
-are); "road" is one connected graph with three edges for every two nodes. Methods: "ours" is what a run does before its
-first epoch, on all cores, nothing stored; "stored" is ours with a directory for its results, a second start (first_ms:
+Data: "graphs" is half trees with rings (151 nodes, as in Peptides) and half triangulations (479 nodes, as
+superpixels); "road" is one connected graph with three edges for every two nodes. Methods: "ours" is the work of a run
+before its first epoch, on all cores, nothing stored; "stored" is ours with stored results, a second start (first_ms:
 the first one); "pyg" is a loop over the graphs with AddLaplacianEigenvectorPE(k=10, is_undirected=True) or
-AddRandomWalkPE(walk_length=20) and torch's threads. A paired benchmark, see harness.py. "faster" compares the quickest
-passes, with the loop's. That both compute the same is tested (tests/run/test_bench_encodings.py).
+AddRandomWalkPE(walk_length=20) and torch's threads; "faster" compares the minimum times. A paired benchmark, see
+harness.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ import graphgps_kmip.gym  # noqa: F401  (registers the config groups)
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.precomputed_encodings import encoded
 from graphgps_kmip.data.worker_processes import cores
+from graphgps_kmip.errors import report_mistakes
 from graphgps_kmip.gym.data_loading import enabled_encodings
 
 from . import bench_records
@@ -49,17 +51,18 @@ DATA: dict[str, Callable[[np.random.Generator, int, int], list[Data]]] = {
     "road": lambda rng, _, nodes: [road_graph(rng, nodes, nodes * 3 // 2)],
 }
 TRANSFORMS: dict[str, Callable[[], BaseTransform]] = {
-    "LapPE": lambda: AddLaplacianEigenvectorPE(PAIRS, attr_name="found", is_undirected=True),
-    "RWSE": lambda: AddRandomWalkPE(STEPS, attr_name="found"),
+    "LapPE": lambda: AddLaplacianEigenvectorPE(PAIRS, attr_name="pe", is_undirected=True),
+    "RWSE": lambda: AddRandomWalkPE(STEPS, attr_name="pe"),
 }
 OUR_ATTRIBUTES = {"LapPE": "EigVecs", "RWSE": "pestat_RWSE"}
 
 
-def parse(words: list[str]) -> argparse.Namespace:
-    """Return the checked command line."""
+@report_mistakes
+def main(argv: list[str]) -> int:
+    """Measure, compare, print, write; return the exit code."""
     positive = bench_records.positive
     args = bench_records.parse(
-        words,
+        argv,
         __doc__,
         data=(str, ",".join(DATA), "comma-separated"),
         encodings=(str, ",".join(TRANSFORMS), "comma-separated"),
@@ -69,14 +72,8 @@ def parse(words: list[str]) -> argparse.Namespace:
         processes=(positive, cores(), "of ours"),
         limit=(float, 600, "seconds that the passes of a method may take"),
     )
-    args.data = bench_records.listed("data", args.data, DATA)
-    args.encodings = bench_records.listed("encodings", args.encodings, TRANSFORMS)
-    return args
-
-
-def main(words: list[str]) -> int:
-    """Measure, compare, print, write; return the exit code."""
-    args = parse(words)
+    args.data = bench_records.split_names("data", args.data, DATA)
+    args.encodings = bench_records.split_names("encodings", args.encodings, TRANSFORMS)
     rows: list[Row] = []
     with TemporaryDirectory() as folder:
         for data in args.data:
@@ -87,7 +84,7 @@ def main(words: list[str]) -> int:
                 for row in done:
                     del row["folder"]  # a path of this machine
                     rows.append(row | {"faster": faster(row, loop, args.limit)})
-    return bench_records.save("encodings", args, rows, COLUMNS)
+    return bench_records.save(args, rows, COLUMNS)
 
 
 def cells_of(data: str, encoding: str, args: argparse.Namespace, folder: str) -> list[Row]:
@@ -100,7 +97,7 @@ def cells_of(data: str, encoding: str, args: argparse.Namespace, folder: str) ->
 
 
 def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
-    """Return one pass over all graphs, and what gives their sizes."""
+    """Return one pass over all graphs, and its facts, their sizes."""
     data, encoding, processes = cell["data"], cell["encoding"], 1 if small else cell["processes"]
     rng = np.random.default_rng(0)
     graphs = DATA["graphs"](rng, 2, 0) if small else DATA[data](rng, cell["num_graphs"], cell["n"])
@@ -119,23 +116,23 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
 
 
 def ours(encoding: str, graphs: Sequence[Data], processes: int = 1, folder: Path | None = None) -> Values:
-    """Return what a run computes, and stores below a directory if there is one, of each graph (N, 10 or 20)."""
+    """Return the encodings of a run, stored if there is a folder, of each graph (N, 10 or 20)."""
     set_cfg(cfg)
     cfg.posenc_LapPE.enable, cfg.posenc_RWSE.enable = encoding == "LapPE", encoding == "RWSE"
     cfg.posenc_LapPE.eigen.max_freqs = PAIRS + 1
     cfg.posenc_RWSE.kernel.times_func = f"range(1, {STEPS + 1})"
-    found = encoded(GraphDataset(graphs), enabled_encodings(cfg), folder, processes).graphs
-    return [graph[OUR_ATTRIBUTES[encoding]][:, encoding == "LapPE" :].numpy() for graph in found]
+    graphs = encoded(GraphDataset(graphs), enabled_encodings(cfg), folder, processes).graphs
+    return [graph[OUR_ATTRIBUTES[encoding]][:, encoding == "LapPE" :].numpy() for graph in graphs]
 
 
 def theirs(encoding: str, graphs: Sequence[Data]) -> Values:
-    """Return what torch_geometric's transform gives for each graph (N, 10 or 20); it leaves the graphs as they are."""
+    """Return the encodings of torch_geometric's transform of each graph (N, 10 or 20)."""
     transform = TRANSFORMS[encoding]()
-    return [transform(graph).found.numpy() for graph in graphs]
+    return [transform(graph).pe.numpy() for graph in graphs]
 
 
 def faster(row: Row, loop: Row, limit: float) -> float | str | None:
-    """Return how many times as fast as the loop a row is; a bound where the loop did not end in time."""
+    """Return the loop's time divided by that of a row; a bound if the loop did not end in time."""
     if row["status"] != "ok":
         return None
     if loop["status"] == "ok":
@@ -144,4 +141,4 @@ def faster(row: Row, loop: Row, limit: float) -> float | str | None:
 
 
 if __name__ == "__main__":
-    bench_records.run(main)
+    sys.exit(main(sys.argv[1:]))

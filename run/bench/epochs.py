@@ -1,18 +1,18 @@
-"""Epoch benchmark: whole training epochs of our loop and of a reference implementation, on the same batches.
+"""Epoch benchmark: training epochs of our loop and of a reference implementation on the same batches.
 
   python -m run.bench.epochs                                all data and models
   python -m run.bench.epochs --data pascalvoc --attn-dropout 0 --threads 2
 
-The models are those of public configuration files: GPS (GatedGCN and full attention) on graphs like those of
-PascalVOC-SP and of MalNet-Tiny, GPS (GINE and full attention) on molecules of ZINC's sizes, GatedGCN alone and GatedGCN
-with Exphormer on PascalVOC-SP's. Both sides have as many parameters. The reference (tests/reference/gps_model.py) uses
-torch_geometric's `GPSConv` and MessagePassing; k-MIP attention is measured beside full attention of large graphs. A
-paired benchmark, see harness.py: a pass is an epoch, metrics included; on a busy machine, compare processor seconds.
+Models of public configuration files: GPS (GatedGCN and full attention) on graphs like those of PascalVOC-SP and of
+MalNet-Tiny, GPS (GINE and full attention) on molecules of ZINC's sizes, GatedGCN alone and GatedGCN with Exphormer on
+PascalVOC-SP's; GatedGCN with k-MIP on large graphs. The reference (tests/reference/gps_model.py), of as many
+parameters, uses torch_geometric's `GPSConv` and MessagePassing. A paired benchmark, see harness.py: a pass is an epoch
+with metrics; on a busy machine, compare processor seconds.
 """
 
 from __future__ import annotations
 
-import argparse
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -30,6 +30,7 @@ from graphgps_kmip.common.signals import StopSignals
 from graphgps_kmip.data import GraphLoader
 from graphgps_kmip.encoding.expander_graph import expander_edges
 from graphgps_kmip.encoding.feature_encoders import ConstantEdgeEncoder, LinearEdgeEncoder, LinearNodeEncoder
+from graphgps_kmip.errors import ConfigError, report_mistakes
 from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, GraphHead, NodeHead
 from graphgps_kmip.model.plain_layers import GNNLayer
 from graphgps_kmip.mpnn import GINE, GatedGCN
@@ -112,10 +113,11 @@ SHAPES = {
 }  # fmt: skip
 
 
-def parse(words: list[str]) -> argparse.Namespace:
-    """Return the checked command line."""
+@report_mistakes
+def main(argv: list[str]) -> int:
+    """Measure, write, print; return the exit code."""
     args = bench_records.parse(
-        words,
+        argv,
         __doc__,
         paired=True,
         limit=(float, LIMIT, "seconds that the passes of a cell may take"),
@@ -123,15 +125,9 @@ def parse(words: list[str]) -> argparse.Namespace:
         graphs=(bench_records.positive, None, "graphs of an epoch instead of 128 (malnet 48, zinc 1024)"),
         attn_dropout=(float, None, "of full attention's weights instead of 0.5 in pascalvoc and zinc, else 0"),
     )
-    args.data = bench_records.listed("data", args.data, SHAPES)
+    args.data = bench_records.split_names("data", args.data, SHAPES)
     if args.attn_dropout is not None and not 0 <= args.attn_dropout < 1:
-        raise ValueError(f"--attn-dropout must be in [0, 1), got {args.attn_dropout:g}")
-    return args
-
-
-def main(words: list[str]) -> int:
-    """Measure, write, print; return the exit code."""
-    args = parse(words)
+        raise ConfigError(f"--attn-dropout must be in [0, 1), got {args.attn_dropout:g}")
     cells = []
     for data in args.data:
         shape = SHAPES[data]
@@ -150,7 +146,7 @@ def main(words: list[str]) -> int:
                 plain[row["data"]] = row["cpu_s"]
             if row["data"] in plain:
                 row["vs_plain_cpu"] = plain[row["data"]] / row["cpu_s"]
-    return bench_records.save("epochs", args, rows, COLUMNS.split(), REFERENCE)
+    return bench_records.save(args, rows, COLUMNS.split(), REFERENCE)
 
 
 def draw(shape: Shape, num_graphs: int) -> list[Data]:
@@ -160,15 +156,13 @@ def draw(shape: Shape, num_graphs: int) -> list[Data]:
 
 
 def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
-    """Return one pass, a training epoch with its metrics, and what gives the facts about it."""
+    """Return one pass, a training epoch with its metrics, and no facts."""
     name, device = cell["method"], cell["device"]
     shape = SHAPES[cell["data"]]._replace(attn_dropout=cell["attn_dropout"])
     graphs = draw(shape, WARM_UP_GRAPHS if small else cell["graphs"])
     torch.manual_seed(0)
-    if name == REFERENCE:
-        epoch = reference_epoch(shape, graphs, device)
-    else:
-        epoch = our_epoch(shape, graphs, name, cell["k"], device)
+    theirs = name == REFERENCE
+    epoch = reference_epoch(shape, graphs, device) if theirs else our_epoch(shape, graphs, name, cell["k"], device)
     number = count()
 
     def run() -> dict[str, float]:
@@ -198,10 +192,8 @@ def our_model(shape: Shape, layer: str, **options: Any) -> GPSModel:
 
 def reference_model(shape: Shape) -> gps_model.ReferenceModel:
     """Return the reference of our model with the layers of the shape."""
-    sizes = (shape.dim, shape.heads, shape.layers)
-    return gps_model.ReferenceModel(
-        shape.columns, shape.classes, shape.layer, sizes, shape.attn_dropout, shape.per_graph
-    )
+    sizes, dropout = (shape.dim, shape.heads, shape.layers), shape.attn_dropout
+    return gps_model.ReferenceModel(shape.columns, shape.classes, shape.layer, sizes, dropout, shape.per_graph)
 
 
 def task_of(shape: Shape) -> Task:
@@ -244,4 +236,4 @@ def reference_epoch(shape: Shape, graphs: list[Data], device: str) -> Callable[[
 
 
 if __name__ == "__main__":
-    bench_records.run(main)
+    sys.exit(main(sys.argv[1:]))

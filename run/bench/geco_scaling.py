@@ -5,24 +5,21 @@
   python -m run.bench.geco_scaling --device cuda            FlashAttention in float16 beside them
   python -m run.bench.geco_scaling --fit RECORD.json --cells FOLDER
 
-The graphs, widths and heads of GECO's table 10: pairs of nodes are edges with probability 10 / N; 108 features, which
-are the width; attention has 4 heads. Each method is a whole layer, (N, C) -> (N, C): GECO is propagation, batch norm
-and global block with K = 2; the attentions have their linear maps of queries, keys, values and output. A pass is a
-forward pass without gradients (inference) and one with gradients (forward, backward; "total" is these two, "cpu" their
-processor time, which other work on the machine changes less). No cell is extrapolated: one whose passes would exceed
---limit is a row that says so. predicted_mib is what geco_memory.py predicts of GECO on a CPU. A paired benchmark, see
-harness.py.
+Graphs, width and heads of GECO's table 10: pairs of nodes are edges with probability 10 / N. Each method is a whole
+layer: GECO is propagation, batch norm and global block with K = 2; the attentions have linear maps of queries, keys,
+values and output. A pass is a forward pass without gradients (inference) and one with gradients (forward, backward;
+"total" is these two, "cpu" their processor time). predicted_mib is the prediction of `predict_bytes` for GECO on a CPU.
+A paired benchmark, see harness.py.
 
-``--cells FOLDER`` writes JSON for `run/reproduce.py`: scaling.json and table10.json (``{"cells": {"N=512": {column:
-[values]}}, "empty": why others are missing, "hardware": ...}``), and growth.json, exponents fitted to the sizes from
---fit-from on: of the time (on a CPU processor time) in N log N and in N, of the memory in N, with their 95 % confidence
-intervals.
+``--cells FOLDER`` writes JSON for `run/reproduce.py`: scaling.json, table10.json, and growth.json, exponents fitted to
+the sizes from --fit-from on: of the time (on a CPU processor time) in N log N and in N, of the memory in N, with their
+95 % confidence intervals.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -36,10 +33,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from graphgps_kmip.attention import GECOAttention, GraphContext, KMIPAttention
+from graphgps_kmip.attention.long_filter import FilterShape
 from graphgps_kmip.common.json_files import write_json
+from graphgps_kmip.errors import ConfigError, report_mistakes
+from graphgps_kmip.ops import circular_convolution, row_chunks
 
 from . import bench_records
-from .geco_memory import predicted_bytes
 from .harness import MIB, Bounds, Facts, NotSupported, Pass, Row, Stopwatch, measure
 from .synthetic_graphs import erdos_renyi
 
@@ -55,39 +54,24 @@ COLUMNS = (
 MEASURED = {"inference": "inference_ms", "training": "total_ms", "memory": "memory_mib"}  # column -> key of a row
 
 
-def parse(words: list[str]) -> argparse.Namespace:
-    """Return the checked command line."""
+@report_mistakes
+def main(argv: list[str]) -> int:
+    """Measure, write, print; return the exit code."""
     args = bench_records.parse(
-        words,
+        argv,
         __doc__,
         paired=True,
         limit=(float, 480, "seconds that the passes of a cell may take"),
         repeats=(bench_records.positive, 3, "measured passes of a cell"),
-        n=(doubling, "512:2097152", "nodes: 512:2097152 (doubling) or 1000,100000"),
+        n=(read_sizes, "512:2097152", "nodes: 512:2097152 (doubling) or 1000,100000"),
         dims=(bench_records.positive, 108, "features, and width of the layer"),
         heads=(bench_records.positive, 4, "heads of the attentions"),
         fit=(Path, None, "measure nothing, read this record of an earlier run"),
         fit_from=(bench_records.positive, FIT_FROM, "nodes from which on exponents are fitted"),
         cells=(Path, None, "folder for scaling.json, table10.json and growth.json"),
     )
-    if args.dims % args.heads:
-        raise ValueError(f"--dims must be divisible by --heads, got {args.dims} and {args.heads}")
     if args.fit and not args.cells:
-        raise ValueError("--fit needs --cells FOLDER, where the fitted exponents go")
-    return args
-
-
-def doubling(text: str) -> list[int]:
-    """Read numbers of nodes: ``100,5000``, or ``512:4096`` for 512, 1024, .. up to 4096."""
-    first, *_, last = numbers = bench_records.sizes(text)
-    if ":" not in text:
-        return numbers
-    return [first * 2**step for step in range((last // first).bit_length())]
-
-
-def main(words: list[str]) -> int:
-    """Measure, write, print; return the exit code."""
-    args = parse(words)
+        raise ConfigError("--fit needs --cells FOLDER, where the fitted exponents go")
     if args.fit:
         record = bench_records.read(args.fit)
         write_cells(args.cells, record["rows"], record["machine"], args.fit_from)
@@ -99,14 +83,51 @@ def main(words: list[str]) -> int:
     cells = [[common | {"method": name, "n": n} for name in picked] for n in args.n]
     report = lambda done: print(bench_records.table(done, COLUMNS), flush=True)  # noqa: E731
     rows = measure(cells, Bounds(args.repeats, args.limit), report)
-    full = {row["n"]: row["cpu_ms"] for row in rows if _done(row, FULL)}
+    full = {row["n"]: row["cpu_ms"] for row in rows if _is_done(row, FULL)}
     for row in rows:
         if row["status"] == "ok" and row["n"] in full and args.device == "cpu":
             row["cpu_vs_full"] = full[row["n"]] / row["cpu_ms"]
     if args.cells:
         write_cells(args.cells, rows, bench_records.machine_facts(args.device, args.threads), args.fit_from)
-    args.cells = None  # a path of this machine, which no record needs
-    return bench_records.save("geco_scaling", args, rows, COLUMNS, FULL)
+    return bench_records.save(args, rows, COLUMNS, FULL)
+
+
+def read_sizes(text: str) -> list[int]:
+    """Read numbers of nodes: ``100,5000``, or ``512:4096`` for 512, 1024, .. up to 4096."""
+    first, *_, last = numbers = bench_records.sizes(text)
+    if ":" not in text:
+        return numbers
+    return [first * 2**step for step in range((last // first).bit_length())]
+
+
+def predict_bytes(num_nodes: int, num_edges: int, dim: int, order: int = 2) -> int:
+    """Return the peak above the inputs of forward and backward of a GECO layer on one graph in float32 on a CPU.
+
+    Kept for the backward pass: of each node 2 C of features and neighbours, 2 C after the batch norm, (K + 1) C of
+    gates and value, K C of filters, input (places) and last hidden layer (width) of the filters' network; of each edge
+    its weight. The convolutions' backward pass adds gradients, (2 K + 1) C, and of a chunk of channels gates, value and
+    their gradients, 2 (K + 1), spectra and products, 3 K, and the output's gradient, spectrum and transform. The
+    filters' network keeps up to `KEEP_BYTES` of its first rows.
+
+    Args:
+        num_nodes (int): N, whose only prime factors are 2, 3, 5 and 7.
+        num_edges (int): M, directed.
+        dim (int): C.
+        order (int, optional): K. (default: 2)
+    """
+    shape, size = FilterShape(), torch.float32.itemsize
+    saved = num_nodes * ((4 + 2 * order + 1) * dim + shape.places + shape.width) + num_edges
+    gradients = num_nodes * (2 * order + 1) * dim
+    chunk = num_nodes * count_channels(num_nodes, dim) * (2 * (order + 1) + 3 * order + 3)
+    network = size * num_nodes * 3 * (shape.layers + 1) * shape.width  # linear map, product, sine
+    return size * (saved + gradients + chunk) + min(row_chunks.KEEP_BYTES, network)
+
+
+def count_channels(num_nodes: int, dim: int) -> int:
+    """Return how many channels of one graph are convolved at a time on a CPU."""
+    numbers = 2 * num_nodes
+    few = min(circular_convolution.FEW_CHANNELS, circular_convolution.LARGEST_CHUNK // numbers)
+    return min(dim, max(1, circular_convolution.CHUNK_NUMBERS["cpu"] // numbers, few))
 
 
 def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
@@ -114,7 +135,7 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     device, n = cell["device"], SMALL if small else cell["n"]
     graph = erdos_renyi(np.random.default_rng(0), n, MEAN_DEGREE)
     torch.manual_seed(0)
-    layer = _layer(cell["method"], cell["dim"], cell["heads"], cell["k"]).to(device)
+    layer = _build_layer(cell["method"], cell["dim"], cell["heads"], cell["k"]).to(device)
     dtype = next(layer.parameters()).dtype
     ptr = torch.tensor([0, n], device=device)
     batch, edge_index = torch.zeros(n, dtype=torch.long, device=device), graph.edge_index.to(device)
@@ -140,11 +161,11 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
 
     facts: Row = {"edges": graph.num_edges}
     if cell["method"] == GECO and device == "cpu":
-        facts["predicted_mib"] = predicted_bytes(n, graph.num_edges, cell["dim"]) / MIB
+        facts["predicted_mib"] = predict_bytes(n, graph.num_edges, cell["dim"]) / MIB
     return run, lambda: facts
 
 
-def _layer(name: str, dim: int, heads: int, k: int) -> nn.Module:
+def _build_layer(name: str, dim: int, heads: int, k: int) -> nn.Module:
     if name == GECO:
         return GECOAttention(dim, heads)
     if name == KMIP:
@@ -173,89 +194,80 @@ class FullLayer(nn.Module):
 def write_cells(folder: Path, rows: list[Row], machine: dict[str, Any], fit_from: int) -> None:
     """Write the tables of the experiments G-F2/T10 and G-T9."""
     hardware = {key: machine[key] for key in ("cpu", "cores", "device", "gpu", "threads", "load") if key in machine}
-    shared = {"empty": _missing(rows), "memory_unit": "MiB", "hardware": hardware}
-    contents = {"scaling": _scaling(rows), "table10": _printed_columns(rows), "growth": growth(rows, fit_from)}
+    shared = {"empty": _list_missing(rows), "memory_unit": "MiB", "hardware": hardware}
+    contents = {"scaling": _make_scaling(rows), "table10": _make_table10(rows), "growth": growth(rows, fit_from)}
     for name, cells in contents.items():
         write_json(folder / f"{name}.json", {"cells": cells} | shared)
 
 
-def _missing(rows: list[Row]) -> list[str]:
-    found = [f"{row['method']}, N = {row['n']}: {row['status']}" for row in rows if row["status"] != "ok"]
-    return found + [f"{FLASH} was not measured (it runs on cuda only)"] * all(row["method"] != FLASH for row in rows)
+def _list_missing(rows: list[Row]) -> list[str]:
+    failed = [f"{row['method']}, N = {row['n']}: {row['status']}" for row in rows if row["status"] != "ok"]
+    return failed + [f"{FLASH} was not measured (it runs on cuda only)"] * all(row["method"] != FLASH for row in rows)
 
 
-def _scaling(rows: list[Row]) -> dict[str, dict[str, list[float] | str]]:
+def _make_scaling(rows: list[Row]) -> dict[str, dict[str, list[float] | str]]:
     cells: dict[str, dict[str, list[float] | str]] = {}
     for row in rows:
-        own = cells.setdefault(f"N={row['n']}", {})
+        columns = cells.setdefault(f"N={row['n']}", {})
         for what, key in MEASURED.items():
             if row["status"] == "ok" and row.get(key) is not None:
-                own[f"{row['method']}, {what}"] = row.get(f"{key.removesuffix('_ms')}_passes_ms", [row[key]])
+                columns[f"{row['method']}, {what}"] = row.get(f"{key.removesuffix('_ms')}_passes_ms", [row[key]])
             elif "out of memory" in row["status"]:
-                own[f"{row['method']}, {what}"] = "OOM"
+                columns[f"{row['method']}, {what}"] = "OOM"
             elif "time limit" in row["status"] or "estimated" in row["status"]:
-                own[f"{row['method']}, {what}"] = "time limit"
+                columns[f"{row['method']}, {what}"] = "time limit"
         if row["method"] == GECO and row.get("predicted_mib"):
-            own["GECO, memory predicted"] = [row["predicted_mib"]]
-    for n, full, geco in _pairs(rows, FULL):
+            columns["GECO, memory predicted"] = [row["predicted_mib"]]
+    for n, full, geco in _list_pairs(rows, FULL):
         cells[f"N={n}"] |= {
             f"speed-up, {what}": [full[MEASURED[what]] / geco[MEASURED[what]]] for what in ("inference", "training")
         }
     return cells
 
 
-def _printed_columns(rows: list[Row]) -> dict[str, dict[str, list[float]]]:
+def _make_table10(rows: list[Row]) -> dict[str, dict[str, list[float]]]:
     """Return the columns of table 10; those of FlashAttention stay empty without a card."""
-    cells = {f"N={row['n']}": {"GECO_ms": row["inference_passes_ms"]} for row in rows if _done(row, GECO)}
-    for n, flash, geco in _pairs(rows, FLASH):
+    cells = {f"N={row['n']}": {"GECO_ms": row["inference_passes_ms"]} for row in rows if _is_done(row, GECO)}
+    for n, flash, geco in _list_pairs(rows, FLASH):
         cells[f"N={n}"]["Flash_ms"] = flash["inference_passes_ms"]
         cells[f"N={n}"]["speedup"] = [flash["inference_ms"] / geco["inference_ms"]]
     return cells
 
 
-def _done(row: Row, method: str) -> bool:
+def _is_done(row: Row, method: str) -> bool:
     return row["method"] == method and row["status"] == "ok"
 
 
-def _pairs(rows: list[Row], method: str) -> Iterator[tuple[int, Row, Row]]:
-    geco = {row["n"]: row for row in rows if _done(row, GECO)}
-    yield from ((row["n"], row, geco[row["n"]]) for row in rows if _done(row, method) and row["n"] in geco)
+def _list_pairs(rows: list[Row], method: str) -> Iterator[tuple[int, Row, Row]]:
+    geco = {row["n"]: row for row in rows if _is_done(row, GECO)}
+    yield from ((row["n"], row, geco[row["n"]]) for row in rows if _is_done(row, method) and row["n"] in geco)
 
 
 def growth(rows: list[Row], fit_from: int) -> dict[str, dict[str, list[float]]]:
-    """Return method -> fitted exponents, low and high ends of their 95 % confidence intervals, and the number of sizes.
-
-    A method with fewer than four sizes from ``fit_from`` on has no row.
-    """
+    """Return method -> fitted exponents, ends of their confidence intervals, and the number of sizes, at least 4."""
     cells = {}
     for method in NAMES:
-        own = [row for row in rows if _done(row, method) and row["n"] >= fit_from]
-        if len(own) < 4:
+        points = [row for row in rows if _is_done(row, method) and row["n"] >= fit_from]
+        if len(points) < 4:
             continue
-        n = np.array([row["n"] for row in own], dtype=float)
-        fits = {
-            "time in N log N": power_law(n * np.log2(n), [row[time_key(row)] for row in own]),
-            "time in N": power_law(n, [row[time_key(row)] for row in own]),
-        }
-        if all(row.get("memory_mib") for row in own):
-            fits["memory in N"] = power_law(n, [row["memory_mib"] for row in own])
-        cells[method] = {"sizes": [float(len(own))]}
+        n = np.array([row["n"] for row in points], dtype=float)
+        # on a CPU processor time, which other work on the machine changes less
+        seconds = [row["cpu_ms" if row["device"] == "cpu" else "total_ms"] for row in points]
+        fits = {"time in N log N": fit_power_law(n * np.log2(n), seconds), "time in N": fit_power_law(n, seconds)}
+        if all(row.get("memory_mib") for row in points):
+            fits["memory in N"] = fit_power_law(n, [row["memory_mib"] for row in points])
+        cells[method] = {"sizes": [float(len(points))]}
         for what, (exponent, low, high) in fits.items():
             cells[method] |= {what: [exponent], f"{what}, low": [low], f"{what}, high": [high]}
     return cells
 
 
-def power_law(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float]:
+def fit_power_law(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, float]:
     """Fit ``y = a x^b`` by least squares of logarithms: b, and the ends of its 95 % confidence interval."""
     fit = linregress(np.log(x), np.log(y))
     half = t.ppf(0.975, len(x) - 2) * fit.stderr
     return float(fit.slope), float(fit.slope - half), float(fit.slope + half)
 
 
-def time_key(row: Row) -> str:
-    """Return the time that is fitted: on a CPU processor time, which other work on the machine changes less."""
-    return "cpu_ms" if row["device"] == "cpu" else "total_ms"
-
-
 if __name__ == "__main__":
-    bench_records.run(main)
+    sys.exit(main(sys.argv[1:]))

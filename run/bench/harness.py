@@ -1,7 +1,7 @@
-"""Paired benchmark harness: each method in a process of its own, timed alternately with the others of its size.
+"""Paired benchmark harness: each method in its own process, timed alternately with the others of its size.
 
-Load that others put on the machine then hits all methods alike, where methods measured one after the other would each
-meet another machine. A benchmark module defines ``make(cell, small) -> (pass, facts)``; `measure` runs its cells.
+Load by others then slows all methods alike. A benchmark module defines ``make(cell, small) -> (pass, facts)``, and
+`measure` runs its cells.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ Row = dict[str, Any]
 Pass = Callable[[], dict[str, float]]  # stage -> seconds, "total" among them
 Facts = Callable[[], Row]
 
-# Each process is forked off one that has imported everything and computed nothing: it starts in no time, and starts
-# without threads, caches or a CUDA context of another cell.
+# Each process is forked off one that has imported everything and computed nothing: it starts fast, and without threads,
+# caches or a CUDA context of another cell.
 PROCESSES = multiprocessing.get_context("forkserver")
 START_SECONDS = 300  # imports, and kernels that compile at their first use
-GRACE_SECONDS = 5  # to give back what it holds, before it is killed
+GRACE_SECONDS = 5  # to free its resources before it is killed
 FEW_REPEATS = 5  # when the limit allows no more
 SLOW_PASS, SLOW_REPEATS = 20.0, 3  # a pass of more seconds is repeated three times only
-ONCE = 300.0  # a longer pass is measured once: its first one counts, for what it warms up is nothing beside it
-QUICK, ENOUGH = 0.05, 0.02  # seconds: a quicker pass is repeated for so long each time
-STEEPEST = 2.0  # exponent of the growth in N: no method is worse than quadratic
+ONCE = 300.0  # a pass of more seconds is measured once, without warm-up
+QUICK, ENOUGH = 0.05, 0.02  # seconds: a quicker pass is repeated for this time
+MAX_EXPONENT = 2.0  # of the growth in N: no method is worse than quadratic
 MIB = 2**20
 SHARE_OF_AVAILABLE = 0.8
-CLEAR_REFS = Path("/proc/self/clear_refs")
+CLEAR_REFS, STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
 class NotSupported(Exception):
@@ -52,7 +52,7 @@ class NotSupported(Exception):
 
 
 class Bounds(NamedTuple):
-    """How often a cell is repeated, and how many seconds its passes may take together."""
+    """Number of repeats of a cell, and the seconds that its passes may take together."""
 
     repeats: int
     limit: float
@@ -67,11 +67,11 @@ def measure(
     """Measure cells and return their rows in order.
 
     Args:
-        groups: the cells that are timed alternately, smallest size first. A cell names its module in this package
-            ("bench"), "method", "data", "n", "threads", "device", and whatever else its ``make`` reads.
+        groups: cells that are timed alternately, smallest size first. A cell has its module in this package ("bench"),
+            "method", "data", "n", "threads", "device", and all that its ``make`` reads.
         bounds: repeats and time limit of a cell.
-        report: called with the rows of each group when they are there.
-        environment: variables that a cell's process needs from its start on.
+        report: called with the rows of each group.
+        environment: variables of a cell's process.
     """
     rows: list[Row] = []
     _start_server(groups[0][0])
@@ -81,19 +81,19 @@ def measure(
             for cell in cells:
                 reason = skip_reason(cell, rows, bounds)
                 running.append(MethodProcess(cell, bounds, reason, {} if reason else environment(cell)))
-            while any(one.goes_on for one in running):
-                for one in running:
-                    one.once()
+            while any(method.goes_on for method in running):
+                for method in running:
+                    method.measure_pass()
         finally:
-            for one in running:
-                one.end()
-        done = [one.row() for one in running]
+            for method in running:
+                method.end()
+        done = [method.row() for method in running]
         report(done)
         rows += done
     return rows
 
 
-def _repeats_for(seconds: float, bounds: Bounds) -> int:
+def _count_repeats(seconds: float, bounds: Bounds) -> int:
     if seconds > ONCE:
         return 0
     if seconds > SLOW_PASS:
@@ -112,22 +112,22 @@ def skip_reason(cell: Row, earlier: list[Row], bounds: Bounds) -> str | None:
     if last["status"].startswith(("out of memory", "time limit", "skipped")):
         what = last["status"].partition(" (")[0]
         return last["status"] if what == "skipped" else f"skipped ({what} at n = {last['n']})"
-    known = [(row["n"], row["total_ms"] / 1000) for row in same if row["status"] == "ok"][-2:]
-    if not known:
+    measured = [(row["n"], row["total_ms"] / 1000) for row in same if row["status"] == "ok"][-2:]
+    if not measured:
         return None
-    (n0, s0), (n1, s1) = known[0], known[-1]
-    slope = STEEPEST if n0 == n1 else min(STEEPEST, max(1.0, math.log(s1 / s0) / math.log(n1 / n0)))
-    one = s1 * (cell["n"] / n1) ** slope
-    whole = one * (1 + _repeats_for(one, bounds))
+    (n0, s0), (n1, s1) = measured[0], measured[-1]
+    slope = MAX_EXPONENT if n0 == n1 else min(MAX_EXPONENT, max(1.0, math.log(s1 / s0) / math.log(n1 / n0)))
+    seconds = s1 * (cell["n"] / n1) ** slope
+    whole = seconds * (1 + _count_repeats(seconds, bounds))
     return f"skipped (estimated {whole:.0f} s)" if whole > bounds.limit else None
 
 
 def _start_server(cell: Row) -> None:
-    """Start the process that all others are forked off, with everything imported that they need."""
+    """Start the process that all others are forked off, with all imports."""
     before = dict(os.environ)
     os.environ |= {"OMP_NUM_THREADS": str(cell["threads"]), "PYKEOPS_VERBOSE": "0"}  # read when libraries load
     os.environ["PYTHONWARNINGS"] = "ignore::RuntimeWarning:runpy"  # each process loads the main module once more
-    # Python 3.11 does not hand the search path on to it: this is how it finds the modules
+    # Python 3.11 does not pass the search path on
     root = str(Path(__file__).resolve().parents[2])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, before.get("PYTHONPATH"))))
     PROCESSES.set_forkserver_preload([f"{__package__}.{cell['bench']}"])
@@ -146,22 +146,22 @@ class MethodProcess:
         self.passes: list[dict[str, float]] = []
         self.facts: Row = {}
         self.process = None
-        self.status, self.spent, self.wanted = skip or "ok", 0.0, 0
+        self.status, self.spent, self.num_passes = skip or "ok", 0.0, 0
         if skip is None:
             self._start(environment)
 
     @property
     def goes_on(self) -> bool:
-        """Whether another pass is wanted."""
-        return self.status == "ok" and len(self.passes) < self.wanted
+        """Whether there is another pass to measure."""
+        return self.status == "ok" and len(self.passes) < self.num_passes
 
-    def once(self) -> None:
-        """Measure one pass, if another is wanted."""
+    def measure_pass(self) -> None:
+        """Measure a pass, if there is another one."""
         if not self.goes_on:
             return
-        with contextlib.suppress(OSError):  # it has died; the answer says of what
+        with contextlib.suppress(OSError):  # it has died, for the reason in the answer
             self.connection.send(True)
-        answer = self._answer(self.bounds.limit - self.spent)
+        answer = self._receive(self.bounds.limit - self.spent)
         if answer is not None:
             self.passes.append(answer["seconds"])
         if not self.goes_on:
@@ -198,31 +198,31 @@ class MethodProcess:
         self.process = PROCESSES.Process(target=_serve, args=(self.cell, other, self.errors, dict(environment)))
         self.process.start()
         other.close()  # so that the end of the process is the end of the pipe
-        if self._answer(START_SECONDS) is None:
+        if self._receive(START_SECONDS) is None:
             return
         self.spent = 0.0  # importing and compiling is no pass
-        answer = self._answer(self.bounds.limit)
+        answer = self._receive(self.bounds.limit)
         if answer is not None:
             first = answer.pop("seconds")
             self.facts = {key: value for key, value in answer.items() if key != "status"}
             self.facts["first_ms"] = 1000 * first["total"]
-            self.wanted = _repeats_for(first["total"], self.bounds)
-            if not self.wanted:
-                self.passes, self.wanted = [first], 1
+            self.num_passes = _count_repeats(first["total"], self.bounds)
+            if not self.num_passes:
+                self.passes, self.num_passes = [first], 1
                 self.end()
 
-    def _answer(self, patience: float) -> Row | None:
-        """Return the next answer if it is a good one, else None; then the status tells what happened."""
+    def _receive(self, timeout: float) -> Row | None:
+        """Return the next answer, or None after an error or a timeout, which is then the status."""
         start = time.perf_counter()
-        if not self.connection.poll(max(0.0, patience)):
-            if len(self.passes) < SLOW_REPEATS:  # else they are enough, and the row says how many there are
+        if not self.connection.poll(max(0.0, timeout)):
+            if len(self.passes) < SLOW_REPEATS:  # else they are enough, and the row has their number
                 self.status = "time limit"
-            self.wanted = len(self.passes)
+            self.num_passes = len(self.passes)
         else:
             try:
                 answer = self.connection.recv()
             except (EOFError, OSError):
-                answer = {"status": self._cause_of_death()}
+                answer = {"status": self._find_cause()}
             self.spent += time.perf_counter() - start
             if answer["status"] in ("warm", "ready", "ok"):
                 return answer
@@ -230,11 +230,11 @@ class MethodProcess:
         self.end()
         return None
 
-    def _cause_of_death(self) -> str:
+    def _find_cause(self) -> str:
         self.process.join()
         lines = self.errors.read_text(errors="replace").strip().splitlines()
         last, code = lines[-1].strip() if lines else "", self.process.exitcode
-        if code == -signal.SIGKILL or "bad_alloc" in last:  # the kernel's way to end a process that took too much
+        if code == -signal.SIGKILL or "bad_alloc" in last:
             return "out of memory (the process was killed)"
         return f"error: the process ended with code {code}: {last[:200]}"
 
@@ -246,7 +246,7 @@ def _serve(cell: Row, connection: Connection, errors: Path, environment: Mapping
     each further pass; any other is the end.
     """
     os.environ.update(environment)
-    with errors.open("w") as file:  # what libraries print belongs to nobody's table
+    with errors.open("w") as file:  # for the output of libraries
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     try:
@@ -254,22 +254,21 @@ def _serve(cell: Row, connection: Connection, errors: Path, environment: Mapping
         make = importlib.import_module(f"{__package__}.{cell['bench']}").make
         make(cell, True)[0]()
         connection.send({"status": "warm"})
-        limit_memory(cell["device"], cell.get("memory_gib"))
+        limit_memory(cell["device"])
         run, facts = make(cell, False)
         with PeakMemory(cell["device"]) as peak:
             seconds = run()
         connection.send({"status": "ready", "seconds": seconds, "memory_mib": peak.mib, **facts()})
         while connection.recv():
-            connection.send({"status": "ok", "seconds": _repeated(run, seconds["total"])})
-    except BaseException as error:  # whatever it is, it becomes a row
+            connection.send({"status": "ok", "seconds": _repeat_quick(run, seconds["total"])})
+    except BaseException as error:  # any error becomes a row
         connection.send({"status": describe(error)})
 
 
-def _repeated(run: Pass, expected: float) -> dict[str, float]:
-    """Return the seconds of one pass by stage; of a quick one the median of several.
+def _repeat_quick(run: Pass, expected: float) -> dict[str, float]:
+    """Return the seconds of a pass by stage; a quick one is warmed up, and its median over 20 ms is returned.
 
-    While the other methods were measured, this process' threads slept and its data left the caches: a quick pass is
-    made once to wake them, uncounted, and then for 20 ms.
+    While other methods were measured, this process' threads slept and its data left the caches.
     """
     if expected > QUICK:
         return run()
@@ -277,7 +276,7 @@ def _repeated(run: Pass, expected: float) -> dict[str, float]:
     start, done = time.perf_counter(), []
     while not done or time.perf_counter() - start < ENOUGH:
         done.append(run())
-    return {stage: statistics.median(one[stage] for one in done) for stage in done[0]}
+    return {stage: statistics.median(seconds[stage] for seconds in done) for stage in done[0]}
 
 
 def describe(error: BaseException) -> str:
@@ -285,7 +284,7 @@ def describe(error: BaseException) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     if is_out_of_memory(error) or "bad_alloc" in text:
         return "out of memory"
-    # torch's own words when no kernel of the kind asked for takes these inputs
+    # torch's message when no kernel of a kind takes these inputs
     if isinstance(error, NotSupported) or "no available kernel" in text.lower():
         return f"not supported: {text[:200]}"
     return f"error: {type(error).__name__}: {text[:200]}"
@@ -307,9 +306,9 @@ class Stopwatch:
 
 
 class PeakMemory:
-    """``with PeakMemory(device) as peak: ...``; then ``peak.mib`` above what was there, None where that is not known.
+    """``with PeakMemory(device) as peak: ...``; then ``peak.mib`` above the memory before, None if unknown.
 
-    On CUDA what torch allocated (KeOps' own memory is not in it), on a CPU the resident memory of the process.
+    On CUDA that of torch's allocator (without KeOps' own), on a CPU the resident memory of the process.
     """
 
     def __init__(self, device: str) -> None:
@@ -325,30 +324,22 @@ class PeakMemory:
             ctypes.CDLL(None).malloc_trim(0)  # a pass that found freed pages would look smaller than it is
         with contextlib.suppress(OSError):
             CLEAR_REFS.write_text("5")  # resets VmHWM, the largest resident size so far
-            self.before = resident_mib("VmRSS")
+            self.before = _kib(STATUS, "VmRSS") / 1024
         return self
 
     def __exit__(self, *error: object) -> None:
         if self.device == "cuda":
             self.mib = (torch.cuda.max_memory_allocated() - self.before) / MIB
         elif self.before is not None:
-            self.mib = max(0.0, resident_mib("VmHWM") - self.before)
+            self.mib = max(0.0, _kib(STATUS, "VmHWM") / 1024 - self.before)
 
 
-def resident_mib(key: str, process: int | str = "self") -> float:
-    """Return the memory of a process: VmRSS (resident now), VmHWM (largest so far) or VmSize (address space)."""
-    return _kib(Path(f"/proc/{process}/status"), key) / 1024
-
-
-def limit_memory(device: str, gib: float | None = None) -> None:
-    """Let allocations beyond ``gib`` (default: four fifths of what is available) fail, instead of the machine.
-
-    Address space is what can be bounded; CUDA maps far more of it than it uses, so there the GPU's own limit serves.
-    """
+def limit_memory(device: str) -> None:
+    """Let allocations beyond four fifths of the available memory fail, on a CPU: CUDA maps more address space."""
     if device == "cuda" or not CLEAR_REFS.exists():
         return
-    more = SHARE_OF_AVAILABLE * _kib(Path("/proc/meminfo"), "MemAvailable") * 1024 if gib is None else gib * 2**30
-    limit = int(resident_mib("VmSize") * MIB + more)
+    available = _kib(Path("/proc/meminfo"), "MemAvailable")
+    limit = int(1024 * (_kib(STATUS, "VmSize") + SHARE_OF_AVAILABLE * available))
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 

@@ -1,25 +1,25 @@
-"""GPS layer benchmark: GatedGCN beside each registered attention, forward and backward.
+"""GPS layer benchmark: GatedGCN with each registered attention, forward and backward.
 
   python -m run.bench.layer                         32 graphs of 480 nodes, and single graphs of 10^3 to 10^5 nodes
   python -m run.bench.layer --n 50000               the batch, and one graph of 50,000 nodes
   python -m run.bench.layer --n 1e3:1e6 --device cuda --methods 'kMIP,Transformer'
 
-A newly registered attention is included by itself. GRIT and sL2 (PPGT) read features of all pairs of nodes in a graph,
-as wide as the layer, with gradients. "sparse Exphormer" is the attention of the low-width method's second stage, along
-as many edges as the graph has, half of them the graph's and half the expander's, drawn beforehand. Beside Performer,
-BigBird and Exphormer are their formulas in plain form (tests/reference), those of the first two with all N x N pairs. A
-paired benchmark, see harness.py; what runs out of memory or time is a row that says so.
+GRIT and sL2 (PPGT) read features of all pairs of nodes in a graph, as wide as the layer, with gradients. "sparse
+Exphormer" is the attention of the low-width method's second stage, along as many edges as the graph has, half of them
+the graph's and half the expander's. Performer, BigBird and Exphormer are also measured by their formulas in plain form
+(tests/reference), the first two with all N x N pairs. A paired benchmark, see harness.py.
 """
 
 from __future__ import annotations
 
-import argparse
+import sys
 
 import torch
 from torch import Tensor, nn
 
 import graphgps_kmip.networks  # noqa: F401  (registers attentions)
 from graphgps_kmip.attention import GraphContext, SampledEdgeAttention
+from graphgps_kmip.errors import report_mistakes
 from graphgps_kmip.model.gps import GPSLayer, initial_states
 from graphgps_kmip.mpnn import GatedGCN
 from graphgps_kmip.registry import entries
@@ -39,25 +39,18 @@ COLUMNS = "data n method total_ms total_min_ms total_max_ms repeats forward_ms b
 COLUMNS = COLUMNS.split()
 
 
-def parse(words: list[str]) -> argparse.Namespace:
-    """Return the checked command line."""
+@report_mistakes
+def main(argv: list[str]) -> int:
+    """Measure, write, print; return the exit code."""
     args = bench_records.parse(
-        words,
+        argv,
         __doc__,
         paired=True,
         n=(bench_records.sizes, "1e3:1e5", "nodes of single graphs: 1e3:1e5 (half powers of ten) or 1000,5000"),
-        batch=(str, "32x480", "GRAPHSxNODES of a batch beside them (NODES: 480, or sizes such as 9-41), or none"),
+        batch=(str, "32x480", "GRAPHSxNODES of a further batch (NODES: 480, or sizes such as 9-41), or none"),
         dims=(bench_records.positive, 64, "width of the layer"),
         heads=(bench_records.positive, 4, "attention heads"),
     )
-    if args.dims % args.heads:
-        raise ValueError(f"--dims must be divisible by --heads, got {args.dims} and {args.heads}")
-    return args
-
-
-def main(words: list[str]) -> int:
-    """Measure, write, print; return the exit code."""
-    args = parse(words)
     places = [("single", n) for n in args.n]
     if args.batch != "none":
         batch = f"batch:{args.batch}x{args.heads}"
@@ -68,7 +61,7 @@ def main(words: list[str]) -> int:
     cells = [[common | {"method": name, "data": data, "n": n} for name in picked] for data, n in places]
     report = lambda done: print(bench_records.table(done, COLUMNS), flush=True)  # noqa: E731
     rows = measure(cells, Bounds(args.repeats, args.limit), report)
-    return bench_records.save("layer", args, rows, COLUMNS)
+    return bench_records.save(args, rows, COLUMNS)
 
 
 def names() -> list[str]:
@@ -90,23 +83,20 @@ class SparseExphormer(nn.Module):
 
 
 def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
-    """Return one pass, forward and backward, of a layer in training mode, and what gives the facts about its graphs.
-
-    Every option of an attention but k is at its default.
-    """
+    """Return a pass, forward and backward, of a layer with default options in training mode, and its facts."""
     dim, heads, device = cell["dim"], cell["heads"], cell["device"]
     data, n = ("single", SMALL) if small else (cell["data"], cell["n"])
     ptr = make_inputs(data, n, 1, 1).ptr if data != "single" else torch.tensor([0, n])
     torch.manual_seed(0)
-    layer = GPSLayer(dim, GatedGCN(dim), _attention(cell["method"], dim, heads, cell["k"])).to(device)
-    edge_index, expander = (_random_edges(ptr).to(device) for _ in range(2))
-    pairs = _pairs(cell["method"], ptr, edge_index, dim, heads)
+    layer = GPSLayer(dim, GatedGCN(dim), _build_attention(cell["method"], dim, heads, cell["k"])).to(device)
+    edge_index, expander = (_draw_edges(ptr).to(device) for _ in range(2))
+    pairs = _draw_pairs(cell["method"], ptr, edge_index, dim, heads)
     context = GraphContext(
         torch.arange(len(ptr) - 1).repeat_interleave(ptr.diff()).to(device),
         ptr.to(device),
         edge_index,
         torch.randn(n * IN_DEGREE, dim).to(device),
-        edge_sets={"expander": (expander, None), "sampled": (_sampled(edge_index, expander), None)},
+        edge_sets={"expander": (expander, None), "sampled": (_sample_edges(edge_index, expander), None)},
         **pairs,
     )
     x, grad = (torch.randn(n, dim).to(device) for _ in range(2))
@@ -125,7 +115,7 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     return run, lambda: {"graphs": len(ptr) - 1}
 
 
-def _random_edges(ptr: Tensor) -> Tensor:
+def _draw_edges(ptr: Tensor) -> Tensor:
     """Draw the sources of `IN_DEGREE` edges that end in each node, in its graph: (2, E)."""
     sizes = ptr.diff().repeat_interleave(ptr.diff() * IN_DEGREE)
     first = ptr[:-1].repeat_interleave(ptr.diff() * IN_DEGREE)
@@ -133,7 +123,7 @@ def _random_edges(ptr: Tensor) -> Tensor:
     return torch.stack([source, torch.arange(int(ptr[-1])).repeat_interleave(IN_DEGREE)])
 
 
-def _pairs(name: str, ptr: Tensor, edge_index: Tensor, dim: int, heads: int) -> dict[str, Tensor | None]:
+def _draw_pairs(name: str, ptr: Tensor, edge_index: Tensor, dim: int, heads: int) -> dict[str, Tensor | None]:
     """Draw features of all pairs, with gradients, for the attentions that read them; for others biases of edges."""
     device = edge_index.device
     if name in ALL_PAIRS:
@@ -142,23 +132,20 @@ def _pairs(name: str, ptr: Tensor, edge_index: Tensor, dim: int, heads: int) -> 
     return {"pair_index": edge_index, "pair_attr": torch.randn(edge_index.size(1), heads, device=device)}
 
 
-def _sampled(edge_index: Tensor, expander: Tensor) -> Tensor:
+def _sample_edges(edge_index: Tensor, expander: Tensor) -> Tensor:
     """Return every other in-edge of each node of the graph, and of the expander, with their kinds: (3, E)."""
-    kept = [
-        torch.cat([edges[:, ::2], torch.full_like(edges[:1, ::2], kind)])
-        for kind, edges in enumerate((edge_index, expander))
-    ]
-    return torch.cat(kept, 1)
+    sampled = [edges[:, ::2] for edges in (edge_index, expander)]
+    return torch.cat([torch.cat([edges, torch.full_like(edges[:1], kind)]) for kind, edges in enumerate(sampled)], 1)
 
 
-def _attention(name: str, dim: int, heads: int, k: int) -> nn.Module | None:
+def _build_attention(name: str, dim: int, heads: int, k: int) -> nn.Module | None:
     if name == NO_ATTENTION:
         return None
     if name == SPARSE:
         return SparseExphormer(dim, heads)
     if name.startswith(PREFIX):
         name = name.removeprefix(PREFIX)
-        return REFERENCES[name](_attention(name, dim, heads, k))
+        return REFERENCES[name](_build_attention(name, dim, heads, k))
     if name not in entries("attention"):
         raise NotSupported(f"no attention of the name {name!r} is registered")
     component = entries("attention")[name].component
@@ -166,4 +153,4 @@ def _attention(name: str, dim: int, heads: int, k: int) -> nn.Module | None:
 
 
 if __name__ == "__main__":
-    bench_records.run(main)
+    sys.exit(main(sys.argv[1:]))

@@ -3,23 +3,19 @@
   python -m run.bench.pair_models                                       all networks and kinds of graphs
   python -m run.bench.pair_models --data peptides --methods 'PPGT,GRIT' --table OUT.json
 
-A pass is one training step: forward, loss, backward, AdamW; random walk probabilities are computed in it, from the
-edges of the batch. No dropout in any network, so that none pays for random numbers. Data are synthetic molecules, rings
-joined to trees, with the spread of sizes of the data sets (mean 151 of 8 to 444 nodes, mean 23 of 9 to 37), given by
-quantiles, so that every batch has it; "peptides:8" are 8 such graphs. Sizes of the networks are those of the public
-files of Peptides-struct (K = 24, 8 heads), Peptides-func (K = 32, 12 heads) and ZINC, GRIT's the same. A paired
-benchmark, see harness.py.
+A pass is one training step: forward, loss, backward, AdamW, without dropout; it includes random walk probabilities.
+Data are synthetic molecules, rings joined to trees, whose sizes are quantiles of those of the data sets (mean 151 of 8
+to 444 nodes, mean 23 of 9 to 37); "peptides:8" are 8 such graphs. Networks have the sizes of the public files of
+Peptides-struct (K = 24, 8 heads), Peptides-func (K = 32, 12 heads) and ZINC. A paired benchmark, see harness.py.
 
-``--table FILE`` writes JSON for the experiment P-T10: ``{"cells": {row: {column: [values]}}, "empty": [why others are
-missing], "hardware": ..., "sample": true}`` with rows PPGT, GRIT, GPS and columns "step_time" (s, each pass) and
-"step_memory" (GiB) of one step on 32 synthetic graphs, or 3 with --data tiny. They are no epochs, and not the columns
-of the printed table.
+``--table FILE`` writes JSON for the experiment P-T10, with rows PPGT, GRIT, GPS and columns "step_time" (s, each pass)
+and "step_memory" (GiB) of one step on 32 synthetic graphs, or 3 with --data tiny; the printed table has epochs.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +27,7 @@ from torch.nn.functional import l1_loss
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip import create_model
-from graphgps_kmip.common.json_files import write_json
+from graphgps_kmip.errors import ConfigError, report_mistakes
 
 from . import bench_records
 from .harness import Bounds, Facts, Pass, Row, Stopwatch, measure
@@ -71,25 +67,20 @@ TABLED = ("peptides", "tiny")  # of --table
 DATA = "zinc,peptides:8,peptides"
 
 
-def parse(words: list[str]) -> argparse.Namespace:
-    """Return the checked command line."""
+@report_mistakes
+def main(argv: list[str]) -> int:
+    """Measure, write, print; return the exit code."""
     args = bench_records.parse(
-        words,
+        argv,
         __doc__,
         paired=True,
         limit=(float, 600, "seconds that the passes of a cell may take"),
         data=(str, DATA, f"comma-separated: {', '.join(SHAPES)}"),
         table=(Path, None, "JSON file for the experiment P-T10"),
     )
-    args.data = bench_records.listed("data", args.data, SHAPES)
+    args.data = bench_records.split_names("data", args.data, SHAPES)
     if args.table and len(set(TABLED) & set(args.data)) != 1:
-        raise ValueError(f"--table needs --data peptides (or tiny), got {','.join(args.data)}")
-    return args
-
-
-def main(words: list[str]) -> int:
-    """Measure, write, print; return the exit code."""
-    args = parse(words)
+        raise ConfigError(f"--table needs --data peptides (or tiny), got {','.join(args.data)}")
     names = bench_records.pick(NAMES, args.methods)
     groups = []
     for data in args.data:
@@ -98,12 +89,8 @@ def main(words: list[str]) -> int:
         common |= {"heads": shape.heads, "n": sum(sizes_of(shape)), "device": args.device, "threads": args.threads}
         groups.append([common | {"method": name} for name in names])
     rows = measure(groups, Bounds(args.repeats, args.limit))
-    machine = bench_records.machine_facts(args.device, args.threads)
     _compare(rows)
-    if args.table:
-        write_json(args.table, table_of(rows) | {"hardware": machine})
-    args.table = args.table and args.table.name
-    return bench_records.save("pair_models", args, rows, COLUMNS)
+    return bench_records.save(args, rows, COLUMNS, table_content=make_table(rows))
 
 
 def _compare(rows: list[Row]) -> None:
@@ -115,8 +102,8 @@ def _compare(rows: list[Row]) -> None:
             row["memory_of_grit"] = row["memory_mib"] / grit["memory_mib"]
 
 
-def table_of(rows: list[Row]) -> dict[str, Any]:
-    """Return the cells of the experiment's table, without the machine's facts."""
+def make_table(rows: list[Row]) -> dict[str, Any]:
+    """Return the cells of the experiment's table."""
     cells, empty = {}, []
     for row in rows:
         if row["data"] not in TABLED:
@@ -138,7 +125,7 @@ def sizes_of(shape: Shape) -> list[int]:
     return [int(size) for size in drawn.round().clip(least, largest)]
 
 
-def batch_of(shape: Shape) -> Batch:
+def draw_batch(shape: Shape) -> Batch:
     """Return the same batch at each call, graphs of all sizes in random order."""
     rng = np.random.default_rng(0)
     graphs = [molecule(rng, size, shape.outputs) for size in rng.permutation(sizes_of(shape))]
@@ -154,7 +141,7 @@ def molecule(rng: np.random.Generator, num_nodes: int, outputs: int) -> Data:
     return graph
 
 
-def model_of(shape: Shape, method: str) -> nn.Module:
+def build_model(shape: Shape, method: str) -> nn.Module:
     """Return a new network."""
     encoders = {
         "dataset.node_encoder_name": "TypeDictNode" + "+RRWP" * (method == GRIT),
@@ -165,7 +152,7 @@ def model_of(shape: Shape, method: str) -> nn.Module:
         "posenc_RRWP.where": "batch",
         "gnn.layers_post_mp": 2,
     }
-    own: dict[str, dict[str, Any]] = {
+    options: dict[str, dict[str, Any]] = {
         PPGT: {
             "posenc_RRWP.channels": "K+1",
             "ppgt.stem_hidden": [128],
@@ -177,7 +164,7 @@ def model_of(shape: Shape, method: str) -> nn.Module:
         GPS: {"gt.layer_type": "GatedGCN+Transformer", "gnn.head": "graph"},
     }
     return create_model(
-        own[method].get("gt.layer_type", ""),
+        options[method].get("gt.layer_type", ""),
         1,
         shape.outputs,
         network={PPGT: "PPGT", GRIT: "GritTransformer", GPS: "GPSModel"}[method],
@@ -186,17 +173,17 @@ def model_of(shape: Shape, method: str) -> nn.Module:
         dim=shape.dim,
         num_heads=shape.heads,
         pooling="mean",
-        settings=encoders | own[method],
+        settings=encoders | options[method],
     )
 
 
 def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
-    """Return one training step, and what gives the facts about the network and the batch."""
+    """Return one training step, and its facts."""
     device, shape = cell["device"], SHAPES[cell["data"]]
     if small:
         shape = shape._replace(graphs=WARM_UP_GRAPHS, sizes=ZINC)
     torch.manual_seed(0)
-    batch, model = batch_of(shape).to(device), model_of(shape, cell["method"]).to(device)
+    batch, model = draw_batch(shape).to(device), build_model(shape, cell["method"]).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1e-5, fused=True)
     pairs = sum(size**2 for size in sizes_of(shape))
 
@@ -211,9 +198,9 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
         optimizer.step()
         return {"forward": forward, "backward": backward, "total": forward + backward + watch.lap()}
 
-    facts = {"pairs": pairs, "parameters": sum(one.numel() for one in model.parameters())}
+    facts = {"pairs": pairs, "parameters": sum(parameter.numel() for parameter in model.parameters())}
     return run, lambda: facts
 
 
 if __name__ == "__main__":
-    bench_records.run(main)
+    sys.exit(main(sys.argv[1:]))

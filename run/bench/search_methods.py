@@ -1,6 +1,6 @@
 """Methods of the attention benchmark: searches (plain, other libraries, each backend) and the attentions on them.
 
-KeOps and faiss are used as their manuals say; index builds are part of the time.
+KeOps and faiss are used as in their manuals; index builds are part of the time.
 """
 
 from __future__ import annotations
@@ -28,63 +28,57 @@ from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem, topk_inner_product
 from graphgps_kmip.search.fused_cpu import ScanCounts, cpu_not_supported_reasons, scan
 from graphgps_kmip.search.keops import keops_not_supported_reasons
+from graphgps_kmip.testing.references import attention_to_keys
 
-from . import baselines
 from .attention_inputs import Inputs
-from .baselines import Found, by_block
 
+Found = tuple[Tensor, Tensor]  # index and score, (H, N, K)
 BACKENDS = entries("search_backend")
 OURS = "ours: "  # before the name of each backend
 KMIP = "k-MIP "  # before the name of the search that the attention uses
 
 
 class Search(NamedTuple):
-    """A search that is measured."""
+    """A search."""
 
     name: str
     search: Callable[[SearchProblem], Found]  # for ours the public function with its checks, as a layer calls it
     reasons: Callable[[SearchProblem], list[str]] = lambda _: []  # why it cannot solve a problem
     exact: bool = True  # False: measured only on request, and no k-MIP attention
-    environment: Mapping[str, str] = MappingProxyType({})  # variables its process needs from its start on
+    environment: Mapping[str, str] = MappingProxyType({})  # variables of its process
     attend: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] = sparse_attention  # q, k, v, index, score
     in_attention: bool = False  # measured in the settings of whole attention too
-    counts: Callable[[SearchProblem], ScanCounts] | None = None  # what it did, where it can say so
+    counts: Callable[[SearchProblem], ScanCounts] | None = None  # of scored and screened pairs
 
 
 def searches() -> dict[str, Search]:
-    """Return all searches by name: the plain one, those of libraries, the package's backends, its kernel's parts.
-
-    The kernel on each instruction set of the CPU is one of them, so that one run compares these.
-    """
+    """Return all searches by name: plain, of libraries, of the package's backends, and variants of its kernel."""
     keops_reasons = keops_not_supported_reasons
-    plain = {"attend": lambda q, k, v, index, _: baselines.gather_attention(q, k, v, index), "in_attention": True}
+    plain = {"attend": lambda q, k, v, index, _: attention_to_keys(q, k, v, index), "in_attention": True}
     rows = [
-        Search("matmul+topk", baselines.matmul_topk, **plain),
+        Search("matmul+topk", matmul_topk, **plain),
         Search("keops (as installed)", keops, keops_reasons),
         Search("keops (native, fast-math)", keops, keops_reasons, environment=native_keops()),
         *(Search(f"faiss {kind}", functools.partial(faiss, kind=kind), faiss_reasons, exact=kind == "flat")
           for kind in ("flat", "ivf", "pq", "lsh", "hnsw")),
-        *(_ours(name) for name in (*BACKENDS, "auto")),
-        *(_ours("cpu")._replace(name=f"{OURS}cpu ({isa})", environment={VARIABLE: isa}, in_attention=False)
+        *(_make_ours(name) for name in (*BACKENDS, "auto")),
+        *(_make_ours("cpu")._replace(name=f"{OURS}cpu ({isa})", environment={VARIABLE: isa}, in_attention=False)
           for isa in runnable()),
-        _scan("fused brute force", "given"),
-        _scan("fused brute force (no bytes)", "given", screen=False),
-        _scan("fused norm order (no bytes)", "norm", screen=False),
+        _make_scan("fused brute force", "given"),
+        _make_scan("fused brute force (no bytes)", "given", screen=False),
+        _make_scan("fused norm order (no bytes)", "norm", screen=False),
     ]  # fmt: skip
     return {row.name: row for row in rows}
 
 
 def native_keops() -> dict[str, str]:
-    """Return the environment of KeOps with flags for the CPU: it reads both variables when it is imported.
-
-    It keeps what it compiled by formula and not by flags: a folder, and a process, for each set of flags.
-    """
+    """Return the environment of KeOps with flags for the CPU, and with its own folder: it caches by formula alone."""
     flags = native_flag()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphgps_kmip"
     return {"CXXFLAGS": f"{flags} -ffast-math", "KEOPS_CACHE_FOLDER": str(cache / "keops-native")}
 
 
-def _ours(name: str) -> Search:
+def _make_ours(name: str) -> Search:
     def search(problem: SearchProblem) -> Found:
         return topk_inner_product(problem.q, problem.k, problem.ptr_q, problem.ptr_k, problem.num_keys, name)
 
@@ -94,8 +88,8 @@ def _ours(name: str) -> Search:
     return Search(OURS + name, search, in_attention=True, **more)
 
 
-def _scan(name: str, order: str, screen: bool | None = None) -> Search:
-    """The fused kernel with some of its ideas switched off."""
+def _make_scan(name: str, order: str, screen: bool | None = None) -> Search:
+    """Return the fused kernel without some of its parts."""
     return Search(
         name,
         lambda problem: scan(problem, order, screen)[:2],
@@ -104,24 +98,75 @@ def _scan(name: str, order: str, screen: bool | None = None) -> Search:
     )
 
 
+def matmul_topk(problem: SearchProblem) -> Found:
+    """All scores at once, then topk; graphs are padded to the longest one."""
+    queries, _ = _list_rows(problem.ptr_q)
+    keys, is_key = _list_rows(problem.ptr_k)
+    score = problem.q[:, queries] @ problem.k[:, keys].mT  # (H, B, n, m)
+    if not is_key.all():
+        score = score.masked_fill(~is_key[:, None], -torch.inf)
+    score, local = score.topk(min(problem.num_keys, score.size(-1)))
+    padded = torch.where(score > -torch.inf, local + problem.ptr_k[:-1, None, None], -1)
+    real = _list_rows(problem.ptr_q)[1]
+    index, best = make_empty(problem)
+    index[..., : padded.size(-1)], best[..., : padded.size(-1)] = padded[:, real], score[:, real]
+    return index, best
+
+
+def search_blocks(problem: SearchProblem, search: Callable[[Tensor, Tensor, int], Found]) -> Found:
+    """Search graphs of one size at once, others graph by graph.
+
+    ``search``: q (b, n, D), k (b, m, D), K <= m -> position among the m keys and score, (b, n, K).
+    """
+    sizes_q, sizes_k = problem.ptr_q.diff().tolist(), problem.ptr_k.diff().tolist()
+    if len(set(sizes_q)) == len(set(sizes_k)) == 1:
+        blocks = [(0, problem.q.size(1), 0, problem.k.size(1), len(sizes_q))]
+    else:
+        bounds = zip(problem.bounds_q, problem.bounds_q[1:], problem.bounds_k, problem.bounds_k[1:], strict=False)
+        blocks = [(*bound, 1) for bound in bounds if bound[0] < bound[1] and bound[2] < bound[3]]
+    index, best = make_empty(problem)
+    for start_q, end_q, start_k, end_k, graphs in blocks:
+        q, k = (
+            rows.unflatten(1, (graphs, -1)).flatten(0, 1)  # (H * graphs, n, D)
+            for rows in (problem.q[:, start_q:end_q], problem.k[:, start_k:end_k])
+        )
+        local, score = search(q, k, min(problem.num_keys, k.size(1)))
+        first = start_k + torch.arange(graphs, device=q.device) * k.size(1)
+        local = local.unflatten(0, (-1, graphs)) + first[:, None, None]  # (H, graphs, n, K)
+        index[:, start_q:end_q, : local.size(-1)] = local.flatten(1, 2)
+        best[:, start_q:end_q, : local.size(-1)] = score.unflatten(0, (-1, graphs)).flatten(1, 2)
+    return index, best
+
+
+def make_empty(problem: SearchProblem) -> Found:
+    """Return the answer without any key: index -1, score -inf."""
+    shape = (*problem.q.shape[:2], problem.num_keys)
+    return problem.ptr_q.new_full(shape, -1), problem.q.new_full(shape, -torch.inf)
+
+
+def _list_rows(ptr: Tensor) -> tuple[Tensor, Tensor]:
+    """Return rows of each graph (B, longest), padded with the last row of all, and a mask of the real ones."""
+    rows = ptr[:-1, None] + torch.arange(int(ptr.diff().max()), device=ptr.device)
+    return rows.clamp(max=int(ptr[-1]) - 1), rows < ptr[1:, None]
+
+
 def keops(problem: SearchProblem) -> Found:
     """``argKmin`` of the symbolic matrix of negative inner products, graphs and heads as batch dimensions."""
     from pykeops.torch import LazyTensor
 
     def block(q: Tensor, k: Tensor, num_keys: int) -> Found:
         distance = -(LazyTensor(q.contiguous()[:, :, None]) | LazyTensor(k.contiguous()[:, None]))  # (b, n, m)
-        return _scored(q, k, distance.argKmin(num_keys, dim=2, backend="CPU" if q.device.type == "cpu" else "GPU"))
+        return _score_keys(q, k, distance.argKmin(num_keys, dim=2, backend="CPU" if q.device.type == "cpu" else "GPU"))
 
     with contextlib.redirect_stdout(io.StringIO()):  # KeOps prints what it compiles
-        return by_block(problem, block)
+        return search_blocks(problem, block)
 
 
 def faiss(problem: SearchProblem, kind: str) -> Found:
     """Faiss' index: flat (exact), or an approximate one.
 
-    ``ivf`` has 4 sqrt(M) lists, of which it probes a sixteenth; ``pq`` a byte for every two channels (one, if their
-    number is odd); ``lsh`` 16 bits for each channel, the signs of random projections, which say nothing of a key's
-    length; ``hnsw`` 32 neighbours, and a beam of 64.
+    ``ivf`` has 4 sqrt(M) lists, of which it probes a sixteenth; ``pq`` a byte for two channels (one, if their number is
+    odd); ``lsh`` 16 bits for each channel, signs of random projections; ``hnsw`` 32 neighbours, and a beam of 64.
     """
     import faiss as library
 
@@ -133,13 +178,13 @@ def faiss(problem: SearchProblem, kind: str) -> Found:
             if not searcher.is_trained:
                 searcher.train(keys)
             searcher.add(keys)
-            for found, values in zip((score, index), searcher.search(queries, num_keys), strict=True):
-                found.append(torch.from_numpy(values))
-        # what an approximate index does not find has index -1; the last row of another block must not be named
+            for results, values in zip((score, index), searcher.search(queries, num_keys), strict=True):
+                results.append(torch.from_numpy(values))
+        # an approximate index has -1 where it finds nothing, which would be a row of another block
         index, score = torch.stack(index), torch.stack(score)
         return index.clamp(min=0), score.masked_fill(index < 0, -torch.inf)
 
-    return by_block(problem, block)
+    return search_blocks(problem, block)
 
 
 def _faiss_index(library: object, kind: str, num_keys: int, dim: int) -> object:
@@ -161,14 +206,14 @@ def _faiss_index(library: object, kind: str, num_keys: int, dim: int) -> object:
 
 
 def faiss_reasons(problem: SearchProblem) -> list[str]:
-    """Say what keeps faiss from this problem."""
+    """Return the reasons why faiss cannot solve a problem."""
     if importlib.util.find_spec("faiss") is None:
         return ["faiss is not installed (pip install faiss-cpu)"]
     device = problem.q.device.type
     return [] if device == "cpu" else [f"faiss-cpu runs on cpu, not on {device}"]
 
 
-def _scored(q: Tensor, k: Tensor, index: Tensor) -> Found:
+def _score_keys(q: Tensor, k: Tensor, index: Tensor) -> Found:
     block = torch.arange(len(q), device=q.device)[:, None, None]
     return index, torch.einsum("bnd,bnkd->bnk", q, k[block, index])
 
@@ -214,7 +259,7 @@ def eager_scores(q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     return score if mask is None else score.masked_fill(~mask, -torch.inf)
 
 
-def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, backends: list[SDPBackend]) -> Tensor:
+def _attend_fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, backends: list[SDPBackend]) -> Tensor:
     with sdpa_kernel(backends) if backends else contextlib.nullcontext():
         return scaled_dot_product_attention(q, k, v, mask)
 
@@ -233,7 +278,7 @@ def attentions(device: str) -> dict[str, FullAttention | KMIPAttention]:
     ]
     for kernel, backends, dtype in kinds:
         name = f"sdpa {kernel} {str(dtype).removeprefix('torch.')}"
-        rows.append(FullAttention(name, functools.partial(_fused, backends=backends), dtype))
+        rows.append(FullAttention(name, functools.partial(_attend_fused, backends=backends), dtype))
     rows += [KMIPAttention(search) for search in searches().values() if search.in_attention]
     return {row.name: row for row in rows}
 

@@ -65,12 +65,12 @@ def call_graph(rng: np.random.Generator) -> Data:
 def erdos_renyi(rng: np.random.Generator, num_nodes: int, mean_degree: float) -> Data:
     """Return a graph whose pairs of nodes are edges with probability mean_degree / num_nodes, independently."""
     num_pairs = num_nodes * (num_nodes - 1) // 2
-    wanted = int(rng.binomial(num_pairs, min(1.0, mean_degree / num_nodes)))
+    num_edges = int(rng.binomial(num_pairs, min(1.0, mean_degree / num_nodes)))
     key = np.zeros(0, dtype=np.int64)
-    while len(key) < wanted:  # pairs i < j, each equally likely, without those that are drawn twice
-        i, j = rng.integers(0, num_nodes, (2, 3 * (wanted - len(key)) + 10))
+    while len(key) < num_edges:  # pairs i < j, each equally likely, without those that are drawn twice
+        i, j = rng.integers(0, num_nodes, (2, 3 * (num_edges - len(key)) + 10))
         key = np.unique(np.concatenate([key, (i * num_nodes + j)[i < j]]))
-    key = rng.permutation(key)[:wanted]
+    key = rng.permutation(key)[:num_edges]
     return undirected(np.stack(np.divmod(key, num_nodes)), num_nodes)
 
 

@@ -4,21 +4,20 @@
   python -m run.bench.two_stage_memory --device cuda --table OUT.json
 
 Networks are those of configs/LowWidth; a pass is one training step (draw of edges, forward, loss, backward, AdamW) on
-all training nodes: "estimator" (stage 1), "sparse" (stage 2), "sparse, 1000" (stage 2 in batches of 1,000 nodes, one
-batch), "Exphormer w/o MPNN", "Exphormer+GCN", and "Exphormer, edge list": without MPNN, with the features, queries,
-keys and values of each edge as tensors of their own (tests/reference), as public code holds them. NAME is the data of
-NAME.yaml, whose files must be in --dir; NAME:synthetic a random graph with the numbers of nodes, edges, features and
-classes of its data set, by table 3 where the paper prints them: sizes are then right, nothing else is. memory_mib is
-the peak above the inputs (graph, scores, parameters), whose size is input_mib. A paired benchmark, see harness.py.
+all training nodes: "estimator" (stage 1), "sparse" (stage 2), "sparse, 1000" (a batch of 1,000 nodes), "Exphormer w/o
+MPNN", "Exphormer+GCN", and "Exphormer, edge list": without MPNN, with tensors of features, queries, keys and values of
+each edge (tests/reference), as public code has them. NAME is the data of NAME.yaml, whose files must be in --dir;
+NAME:synthetic a random graph with the numbers of nodes, edges, features and classes of its data set, by table 3 where
+the paper prints them. memory_mib is the peak above the inputs (graph, scores, parameters), whose size is input_mib. A
+paired benchmark, see harness.py.
 
-``--table FILE`` writes JSON for the experiment L-F3, rows by data, columns by network, in MiB; "LowWidth" is the larger
-of its two stages.
+``--table FILE`` writes JSON for the experiment L-F3, in MiB; "LowWidth" is the larger of its two stages.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,10 +29,10 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention.exphormer import KINDS, typed_edges
-from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.data.layer_loader import LayerLoader, LayerSampling
 from graphgps_kmip.data.score_file import AttentionScores, LayerScores
 from graphgps_kmip.encoding.expander_graph import expander_edges
+from graphgps_kmip.errors import report_mistakes
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.data_loading import load_configured
 from graphgps_kmip.gym.network_building import build_network
@@ -83,52 +82,38 @@ DATA = ",".join(f"{name}{SYNTHETIC}" for name in ("actor", "photo", "computers",
 SMALL = 200  # nodes of the first graph, which loads and compiles
 
 
-def parse(words: list[str]) -> argparse.Namespace:
-    """Return the checked command line."""
+@report_mistakes
+def main(argv: list[str]) -> int:
+    """Measure, write, print; return the exit code."""
     args = bench_records.parse(
-        words,
+        argv,
         __doc__,
         paired=True,
         limit=(float, 600, "seconds that the passes of a cell may take"),
         repeats=(bench_records.positive, 1, "further passes, for the time"),
         data=(str, DATA, f"comma-separated: NAME or NAME{SYNTHETIC} of {', '.join(SIZES)}"),
         dir=(Path, Path("datasets"), "folder of all data sets"),
-        nodes=(int, 0, "nodes of synthetic graphs, which have less edges and features then; 0: those of the data set"),
+        nodes=(int, 0, "nodes of synthetic graphs, with less edges and features; 0: those of the data set"),
         table=(Path, None, "JSON file for the experiment L-F3"),
     )
-    known = [*SIZES, *(f"{name}{SYNTHETIC}" for name in SIZES)]
-    args.data = bench_records.listed("data", args.data, known)
-    return args
-
-
-def main(words: list[str]) -> int:
-    """Measure, write, print; return the exit code."""
-    args = parse(words)
+    args.data = bench_records.split_names("data", args.data, [*SIZES, *(f"{name}{SYNTHETIC}" for name in SIZES)])
     names = bench_records.pick(list(FILES), args.methods, "")
     groups = []
     for data in args.data:
-        common = {"bench": "two_stage_memory", "data": data, "n": _sizes(data, args.nodes).nodes, "nodes": args.nodes}
-        common |= {"dir": str(args.dir), "device": args.device, "threads": args.threads}
+        common = {"bench": "two_stage_memory", "data": data, "n": _shrink_sizes(data, args.nodes).nodes}
+        common |= {"nodes": args.nodes, "dir": str(args.dir), "device": args.device, "threads": args.threads}
         groups += [[common | {"method": name}] for name in names]  # memory: one process at a time
     rows = measure(groups, Bounds(args.repeats, args.limit))
-    compare(rows)
-    machine = bench_records.machine_facts(args.device, args.threads)
-    if args.table:
-        write_json(args.table, table_of(rows) | {"hardware": machine, "sample": args.nodes > 0})
-    args.table, args.dir = args.table and args.table.name, args.dir.name
-    return bench_records.save("two_stage_memory", args, rows, COLUMNS)
-
-
-def compare(rows: list[Row]) -> None:
-    """Add the share of the edge list's memory to the rows of the same data."""
     of_lists = {row["data"]: row["memory_mib"] for row in rows if row["method"] == EDGE_LIST and row["status"] == "ok"}
     for row in rows:
         if row["status"] == "ok" and row["data"] in of_lists:
             row["of_edge_list"] = row["memory_mib"] / of_lists[row["data"]]
+    content = make_table(rows) | {"sample": args.nodes > 0}
+    return bench_records.save(args, rows, COLUMNS, table_content=content)
 
 
-def table_of(rows: list[Row]) -> dict[str, Any]:
-    """Return the cells of the experiment's table, and why others are missing."""
+def make_table(rows: list[Row]) -> dict[str, Any]:
+    """Return the cells of the experiment's table, and the reasons for missing ones."""
     cells: dict[str, dict[str, list[float]]] = {}
     empty = []
     for row in rows:
@@ -138,14 +123,14 @@ def table_of(rows: list[Row]) -> dict[str, Any]:
             cells.setdefault(title, {})[row["method"]] = [row["memory_mib"]]
         else:
             empty.append(f"{title}, {row['method']}: {row['status']}")
-    for found in cells.values():
-        if ESTIMATOR in found and SPARSE in found:
-            found["LowWidth"] = [max(found[ESTIMATOR][0], found[SPARSE][0])]
+    for columns in cells.values():
+        if ESTIMATOR in columns and SPARSE in columns:
+            columns["LowWidth"] = [max(columns[ESTIMATOR][0], columns[SPARSE][0])]
     return {"cells": cells, "empty": empty, "units": {"": "MiB"}}
 
 
-def _sizes(data: str, nodes: int) -> Sizes:
-    """Return the sizes of a graph, shrunk to a number of nodes where one is given and the graph is synthetic."""
+def _shrink_sizes(data: str, nodes: int) -> Sizes:
+    """Return the sizes of a graph, of a synthetic one shrunk to a number of nodes unless that is 0."""
     name, synthetic, _ = data.partition(SYNTHETIC)
     sizes = SIZES[name]
     if not (synthetic and nodes):
@@ -155,7 +140,7 @@ def _sizes(data: str, nodes: int) -> Sizes:
 
 
 def synthetic_graph(sizes: Sizes, seed: int = 0) -> Data:
-    """Return a random graph of these sizes: pairs of nodes, equally likely, each in both directions."""
+    """Return a random graph of these sizes, with each edge in both directions."""
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     graph = undirected(rng.integers(0, sizes.nodes, (2, sizes.edges)), sizes.nodes)
     graph.x = torch.rand(sizes.nodes, sizes.features, generator=generator)
@@ -164,10 +149,10 @@ def synthetic_graph(sizes: Sizes, seed: int = 0) -> Data:
     return graph
 
 
-def graph_of(data: str, nodes: int) -> Data:
+def load_graph(data: str, nodes: int) -> Data:
     """Return the graph of a cell, with the expander where ``cfg`` asks for one."""
     real = SYNTHETIC not in data
-    graph = load_configured().dataset.graphs[0] if real else synthetic_graph(_sizes(data, nodes))
+    graph = load_configured().dataset.graphs[0] if real else synthetic_graph(_shrink_sizes(data, nodes))
     if cfg.prep.exp and "expander_edge_index" not in graph:  # stage 2 is loaded without: it reads scores
         draw = {"rng": np.random.default_rng(0), "check_spectrum": False}
         graph.expander_edge_index = expander_edges(graph.num_nodes, cfg.prep.exp_deg, cfg.prep.exp_algorithm, **draw)
@@ -175,7 +160,7 @@ def graph_of(data: str, nodes: int) -> Data:
 
 
 def equal_scores(graph: Data, num_layers: int) -> AttentionScores:
-    """Return scores of all edges of the attention graph, equal in each node: they decide nothing about sizes."""
+    """Return scores of all edges of the attention graph, equal in each node."""
     source, target, kind = typed_edges(GraphContext.from_data(graph))
     degree = target.bincount(minlength=graph.num_nodes)
     ptr = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
@@ -184,13 +169,13 @@ def equal_scores(graph: Data, num_layers: int) -> AttentionScores:
     return AttentionScores([layer] * num_layers, {"num_nodes": graph.num_nodes, "kinds": ", ".join(KINDS)})
 
 
-def _loss(pred: Tensor, true: Tensor) -> Tensor:
+def _compute_loss(pred: Tensor, true: Tensor) -> Tensor:
     if pred.dim() == 1 or pred.size(1) == 1:
         return binary_cross_entropy_with_logits(pred.flatten(), true.flatten().float())
     return cross_entropy(pred, true)
 
 
-def _network(cell: Row, sizes: Sizes) -> nn.Module:
+def _build_network(cell: Row, sizes: Sizes) -> nn.Module:
     cfg.share.dim_in = sizes.features
     model = build_network(cfg.model.type, sizes.features, 1 if sizes.classes == 2 else sizes.classes)
     if cell["method"] == EDGE_LIST:
@@ -203,7 +188,7 @@ def _network(cell: Row, sizes: Sizes) -> nn.Module:
 
 
 def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
-    """Return one training step, and what gives the facts about its inputs."""
+    """Return one training step, and its facts."""
     data, device = cell["data"], cell["device"]
     data = data if not small or SYNTHETIC in data else data + SYNTHETIC
     nodes = SMALL if small else cell["nodes"]
@@ -213,17 +198,17 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     # Also of stage 2, whose scores are of these edges; the files of all stages 1 have this expander, of degree 30.
     cfg.prep.exp, cfg.prep.exp_algorithm, cfg.prep.exp_deg = True, "Hamiltonian", 15
     torch.manual_seed(0)
-    graph, sizes = graph_of(data, nodes), _sizes(data, nodes)
-    model = _network(cell, sizes).to(device).train()
+    graph, sizes = load_graph(data, nodes), _shrink_sizes(data, nodes)
+    model = _build_network(cell, sizes).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters())
-    batch_of, inputs = _sparse_batches(graph, cell["method"]) if stage_two else _whole_batches(graph, device)
+    next_batch, inputs = _sample_batches(graph, cell["method"]) if stage_two else _repeat_batch(graph, device)
 
     def run() -> dict[str, float]:
         watch = Stopwatch(device)
         optimizer.zero_grad()
-        batch = batch_of().to(device)
+        batch = next_batch().to(device)
         batch.split = "train"
-        _loss(*model(batch)).backward()
+        _compute_loss(*model(batch)).backward()
         optimizer.step()
         return {"total": watch.lap()}
 
@@ -231,27 +216,27 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     return run, lambda: {"edges": edges, "input_mib": inputs / MIB}
 
 
-def _whole_batches(graph: Data, device: str) -> tuple[Any, int]:
-    """Return what gives the batch of the whole graph, which stays on the device, and the bytes of the graph."""
+def _repeat_batch(graph: Data, device: str) -> tuple[Any, int]:
+    """Return a function that returns the batch of the whole graph, on the device, and the bytes of the graph."""
     batch = Batch.from_data_list([graph]).to(device)
-    return lambda: copy.copy(batch), _bytes(graph)
+    return lambda: copy.copy(batch), _count_bytes(graph)
 
 
-def _sparse_batches(graph: Data, method: str) -> tuple[Any, int]:
-    """Return what draws a new batch of stage 2, and the bytes of graph and scores, which stay in main memory."""
+def _sample_batches(graph: Data, method: str) -> tuple[Any, int]:
+    """Return a function that draws a batch of stage 2, and the bytes of graph and scores in main memory."""
     num_layers, degrees = cfg.gt.layers, list(cfg.spexphormer.degree)
     degrees = tuple(degrees * num_layers if len(degrees) == 1 else degrees)
     scores = equal_scores(graph, num_layers)
     layer = scores.layers[0]
     size = BATCH if method == BATCHED else graph.num_nodes
     loader = LayerLoader(graph, "train", scores, LayerSampling(degrees, batch_size=size), shuffle=True)
-    held = sum(tensor.nbytes for tensor in (layer.ptr, layer.source, layer.kind, layer.score))
-    return lambda: next(iter(loader)), _bytes(graph) + held
+    score_bytes = sum(tensor.nbytes for tensor in (layer.ptr, layer.source, layer.kind, layer.score))
+    return lambda: next(iter(loader)), _count_bytes(graph) + score_bytes
 
 
-def _bytes(graph: Data) -> int:
+def _count_bytes(graph: Data) -> int:
     return sum(value.nbytes for _, value in graph if isinstance(value, Tensor))
 
 
 if __name__ == "__main__":
-    bench_records.run(main)
+    sys.exit(main(sys.argv[1:]))

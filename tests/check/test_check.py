@@ -19,7 +19,7 @@ from graphgps_kmip.registry import AttentionTraits, Spec, entries
 from graphgps_kmip.testing import comparisons, machine_check
 from graphgps_kmip.testing.comparisons import OPERATORS, PROBLEMS, NotHere, compare_layer, compare_operator
 from graphgps_kmip.testing.laws import CPU
-from graphgps_kmip.testing.machine_check import attempt, lines, run
+from graphgps_kmip.testing.machine_check import attempt, list_lines, run
 
 LAYERS = [*entries("attention").values(), *entries("message_passing").values()]
 FEW = ("kMIP", "GatedGCN")
@@ -92,7 +92,7 @@ def test_kernels_are_off_inside_the_block_alone() -> None:
 
 @pytest.mark.parametrize("fault", ["score", "key", "slot", "twice"])
 def test_a_wrong_search_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    exact, problem = entries("search_backend")["exact"], comparisons.search_problem(CPU, *PROBLEMS[0])
+    exact, problem = entries("search_backend")["exact"], comparisons.draw_search(CPU, *PROBLEMS[0])
     assert comparisons.compare_search(exact, problem)
 
     def search(problem: Any) -> tuple[Tensor, Tensor]:
@@ -140,11 +140,11 @@ def test_something_wrong_is_exit_code_1(
     assert "1 wrong, on cpu" in text
 
     def fill(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(28, "No space left on device", "check.json")
 
-    monkeypatch.setattr(machine_check, "replace_file", fill)
+    monkeypatch.setattr(machine_check, "write_json", fill)
     assert run(parse(["--device", "cpu", "--only", "components", "--json", str(tmp_path / "check.json")])) == 2
-    assert capsys.readouterr().err.endswith("check.json: No space left on device\n")
+    assert capsys.readouterr().err.startswith("error: check.json: No space left on device")
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_outcomes_of_one_component_are_one_line() -> None:
         "y": partial(fail, NotHere("no GPU")),
         "z": partial(fail, ValueError("two\nlines")),
     }
-    assert lines([attempt("attention", "A", name, check) for name, check in checks.items()]) == [
+    assert list_lines([attempt("attention", "A", name, check) for name, check in checks.items()]) == [
         "FAILED   attention A  1 of 3  x 1e-7",
         "         skipped: y: no GPU",
         "         FAILED: z: ValueError: two lines",

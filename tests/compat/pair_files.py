@@ -57,10 +57,10 @@ def build(name: str, folder: Path, *words: str) -> nn.Module:
 
 def shapes_of(name: str) -> dict[str, list[int]]:
     """Return names and shapes of the parameters of a model of PPGT's code, layer by layer."""
-    settings, found = settings_of(name), {}
+    settings, shapes = settings_of(name), {}
     numbers = {"layers": settings["gt.layers"], "class_attention_layers": settings.get("gt.class_attn_layers", 0)}
     for key, shape in STATES[name].items():
         match = re.match(r"(\w+)\.\*\.", key)
         for layer in range(numbers[match[1]]) if match else (0,):
-            found[key.replace("*", str(layer))] = shape
-    return found
+            shapes[key.replace("*", str(layer))] = shape
+    return shapes

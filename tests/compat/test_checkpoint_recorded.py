@@ -25,7 +25,7 @@ from graphgps_kmip.attention import (
 from graphgps_kmip.attention.exphormer import ExphormerState
 from graphgps_kmip.attention.kmip import build_kmip
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
-from graphgps_kmip.compat.parameter_renaming import finder, renamed
+from graphgps_kmip.compat.parameter_renaming import finder, rename_parameters
 from graphgps_kmip.compat.public_faults import FirstRowGINE, repeat_faults
 from graphgps_kmip.encoding import laplacian as laplacian_encoder
 from graphgps_kmip.gym.network_building import build_network
@@ -88,17 +88,18 @@ def check_names(
         ours: the same of ours.
     """
     module = module.double()
-    own = {f"{ours}{key}": value for key, value in module.state_dict().items()}
+    target = {f"{ours}{key}": value for key, value in module.state_dict().items()}
     state = {f"{theirs}{key}": value for key, value in part(record, "state").items()}
-    full = {key.removeprefix(ours): value for key, value in renamed(state, own, PUBLIC, FILE).items()}
-    find = finder(state, own, PUBLIC)
-    names = {key: next((one for one in find(f"{theirs}{key}") if one in own), "") for key in part(record, "state")}
-    kept = {key: value for key, value in record.items() if not key.startswith("state/")}
-    kept = {
-        key: value for key, value in kept.items() if names.get(re.sub(".*/(grad_param|state_after)/", "", key), key)
+    full = {key.removeprefix(ours): value for key, value in rename_parameters(state, target, PUBLIC, FILE).items()}
+    find = finder(state, target, PUBLIC)
+    public = part(record, "state")
+    names = {key: next((place for place in find(f"{theirs}{key}") if place in target), "") for key in public}
+    values = {key: value for key, value in record.items() if not key.startswith("state/")}
+    values = {
+        key: value for key, value in values.items() if names.get(re.sub(".*/(grad_param|state_after)/", "", key), key)
     }
-    kept |= {f"state/{key}": value for key, value in full.items()}
-    check(module, forward, kept, lambda key: key if key in full else names[key].removeprefix(ours))
+    values |= {f"state/{key}": value for key, value in full.items()}
+    check(module, forward, values, lambda key: key if key in full else names[key].removeprefix(ours))
 
 
 def attention_of(name: str, pad_keys: bool) -> nn.Module | None:
@@ -157,7 +158,7 @@ class Stack(nn.Module):
 
 
 def gps(*local: Callable[[int], nn.Module], **options: Any) -> GPSLayer:
-    return GPSLayer(DIM, [one(DIM) for one in local], ExphormerAttention(DIM, HEADS, **options))
+    return GPSLayer(DIM, [build(DIM) for build in local], ExphormerAttention(DIM, HEADS, **options))
 
 
 def two_layers() -> list[GPSLayer]:

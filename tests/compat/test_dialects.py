@@ -146,7 +146,7 @@ def test_attention_dropout_reaches_only_full_attention_and_performer(dialect: st
 
 
 @pytest.mark.parametrize(
-    ("lines", "quirks"),
+    ("setting", "quirks"),
     [
         ("gt: {layer_type: CustomGatedGCN+Performer}", ["performer_unmasked_keys", "performer_detached_stabiliser"]),
         ("gt: {layer_type: CustomGatedGCN+BigBird}", ["bigbird_padded_blocks"]),
@@ -156,18 +156,18 @@ def test_attention_dropout_reaches_only_full_attention_and_performer(dialect: st
     ],
 )
 def test_a_line_names_the_quirks_that_repeat_the_faults_of_the_code_of_a_file(
-    lines: str, quirks: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    setting: str, quirks: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    text = f"model: {{type: GPSModel}}\n{lines}\n"
+    text = f"model: {{type: GPSModel}}\n{setting}\n"
     with caplog.at_level("INFO"):
         load(tmp_path, text, "dataset.edge_encoder_bn", "False")
-    found = [one for one in caplog.messages if "`quirks:" in one]
-    assert len(found) == bool(quirks)
-    assert all(f"`quirks: [{', '.join(quirks)}]`" in one for one in found)
+    lines = [line for line in caplog.messages if "`quirks:" in line]
+    assert len(lines) == bool(quirks)
+    assert all(f"`quirks: [{', '.join(quirks)}]`" in line for line in lines)
     caplog.clear()
     with caplog.at_level("INFO"):
         load(tmp_path, f"quirks: [{', '.join(quirks)}]\n{text}", "dataset.edge_encoder_bn", "False")
-    assert not [one for one in caplog.messages if "`quirks:" in one]
+    assert not [line for line in caplog.messages if "`quirks:" in line]
 
 
 def test_the_multimodel_of_the_kmip_code_is_that_of_exphormer(tmp_path: Path) -> None:

@@ -75,20 +75,10 @@ def repeated_by_hand(attention: KMIPAttention, x: Tensor, k: int) -> Tensor:
 def test_the_first_key_counts_again_in_each_missing_slot(k: int) -> None:
     attention, x = layer(k=k, repeat_first_key=True), nodes()
     torch.testing.assert_close(attention(x, CONTEXT), repeated_by_hand(attention, x, k), **EXACT)
-
-
-def test_the_first_key_counts_again_only_where_the_fault_is_on() -> None:
-    faulty, right, x = layer(k=9, repeat_first_key=True), layer(k=9), nodes()
-    right.load_state_dict(faulty.state_dict())
-    assert (faulty(x, CONTEXT) - right(x, CONTEXT)).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("options", [{"pad_keys": True}, {"repeat_first_key": True}])
-def test_gradients_equal_finite_differences(options: dict[str, bool]) -> None:
-    attention, ptr = layer(k=4, **options), torch.tensor([0, 3, 5])
-    context = GraphContext(torch.repeat_interleave(ptr.diff()), ptr)
-    given = nodes()[:5].requires_grad_(), *attention.parameters()
-    assert torch.autograd.gradcheck(lambda x, *_: attention(x, context), given, fast_mode=True)
+    right = layer(k=k)
+    right.load_state_dict(attention.state_dict())
+    difference = (attention(x, CONTEXT) - right(x, CONTEXT)).abs().max()
+    assert bool(difference > 1e-3) == (k > 7)
 
 
 def test_the_learned_graph_names_nodes_and_leaves_padding_out() -> None:
@@ -96,8 +86,8 @@ def test_the_learned_graph_names_nodes_and_leaves_padding_out() -> None:
     graph = attention.attention_graph(x, CONTEXT)
     assert graph.index.shape == (HEADS, 13, 4)
     real = graph.index >= 0
-    own = CONTEXT.batch[graph.index.clamp(min=0)] == CONTEXT.batch[:, None]
-    assert own[real].all()
+    same_graph = CONTEXT.batch[graph.index.clamp(min=0)] == CONTEXT.batch[:, None]
+    assert same_graph[real].all()
     assert not graph.weight[~real].any()
     v = heads(attention, x)[2].transpose(0, 1)  # (H, N, C)
     mixed = torch.stack([(graph.weight[h][..., None] * v[h][graph.index[h].clamp(min=0)]).sum(1) for h in range(HEADS)])
@@ -108,12 +98,6 @@ def test_the_learned_graph_names_nodes_and_leaves_padding_out() -> None:
     assert (missing[:, :6] > 1e-3).any()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"random_attention": True, "repeat_first_key": True}, "may leave out the key of repeat_first_key"),
-    ],
-)
-def test_options_that_do_not_go_together_are_refused(options: dict[str, bool], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        layer(**options)
+def test_random_keys_and_the_first_key_are_refused_together() -> None:
+    with pytest.raises(ValueError, match="may leave out the key of repeat_first_key"):
+        layer(random_attention=True, repeat_first_key=True)

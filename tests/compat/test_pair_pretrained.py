@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
-from graphgps_kmip.compat.pair_checkpoint_names import names_of
-from graphgps_kmip.compat.parameter_renaming import finder, renamed
+from graphgps_kmip.compat.checkpoint_names import choose_names
+from graphgps_kmip.compat.parameter_renaming import finder, rename_parameters
 from graphgps_kmip.gym.config_loading import flatten
 from graphgps_kmip.gym.pretrained import adopt_settings, load_parameters
 from tests.compat.pair_files import as_tree, load, settings_of, shapes_of
@@ -105,17 +105,17 @@ def test_norms_of_the_head_go_from_graphs_to_nodes_with_a_warning(
 
 def test_a_file_of_grit_need_not_enable_what_the_earlier_run_does(tmp_path: Path) -> None:
     run = write_run(GRIT, tmp_path, {})
-    found = values_of(GRIT, tmp_path, "pretrained.dir", str(run), **{"posenc_RRWP.enable": False})
-    assert found["dataset.node_encoder_name"] == "TypeDictNode+RRWP"
-    assert found["posenc_RRWP.enable"]
+    values = values_of(GRIT, tmp_path, "pretrained.dir", str(run), **{"posenc_RRWP.enable": False})
+    assert values["dataset.node_encoder_name"] == "TypeDictNode+RRWP"
+    assert values["posenc_RRWP.enable"]
     run = write_run(GRIT, tmp_path / "without", {}, **{"posenc_RRWP.enable": False})
     assert values_of(GRIT, tmp_path, "pretrained.dir", str(run))["dataset.node_encoder_name"] == "TypeDictNode"
 
 
 def state_of_ppgt() -> dict[str, Tensor]:
     whole = shapes_of(PPGT).items()
-    kept = {key: shape for key, shape in whole if not key.startswith("layers.") or key.startswith("layers.0.")}
-    return {f"model.{key}": torch.randn(shape) for key, shape in kept.items()}
+    shapes = {key: shape for key, shape in whole if not key.startswith("layers.") or key.startswith("layers.0.")}
+    return {f"model.{key}": torch.randn(shape) for key, shape in shapes.items()}
 
 
 @pytest.mark.parametrize("reset", [True, False])
@@ -127,29 +127,30 @@ def test_a_run_of_ppgt_decides_the_network_and_fills_all_but_a_new_head(reset: b
     model = model_of(PPGT, tmp_path, *words, "pretrained.freeze_main", "True")
     assert (cfg.gt.layers, cfg.ppgt.drop_path, cfg.ppgt.stem_hidden) == (1, 0.4, [128])
     load_parameters(model)
-    own = model.state_dict()
-    full = renamed(state, own, names_of(state), run)
+    target = model.state_dict()
+    full = rename_parameters(state, target, choose_names(state), run)
     assert len(full) == len(state)
     for ours, value in full.items():
-        assert torch.equal(own[ours], value) != (reset and ours.startswith("model.head.head.")), ours
+        assert torch.equal(target[ours], value) != (reset and ours.startswith("model.head.head.")), ours
     trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    assert trained == {name for name in own if name.startswith("model.head.head.")}
+    assert trained == {name for name in target if name.startswith("model.head.head.")}
 
 
 def test_a_run_of_grit_decides_the_network_and_fills_it(tmp_path: Path) -> None:
-    own = model_of(GRIT, tmp_path, *(word for key, value in NARROW.items() for word in (key, str(value)))).state_dict()
-    own = {key.removeprefix("model."): value for key, value in own.items()}
+    narrow = (word for key, value in NARROW.items() for word in (key, str(value)))
+    target = model_of(GRIT, tmp_path, *narrow).state_dict()
+    target = {key.removeprefix("model."): value for key, value in target.items()}
     theirs = part(load_record("G_grit/model_graph_zinclike"), "state")  # of two layers
-    find = finder(theirs, own, names_of(theirs))
-    places = {key: next((place for place in find(key) if place in own), "") for key in theirs}
-    state = {f"model.{key}": torch.rand_like(own[place].float()) for key, place in places.items() if place}
+    find = finder(theirs, target, choose_names(theirs))
+    places = {key: next((place for place in find(key) if place in target), "") for key in theirs}
+    state = {f"model.{key}": torch.rand_like(target[place].float()) for key, place in places.items() if place}
     state |= {"model.rrwp_rel_encoder.padding": torch.zeros(1, 16)}
-    assert len(state) == len(own) + 1
+    assert len(state) == len(target) + 1
     run = write_run(GRIT, tmp_path, state, **NARROW, **{"gt.attn.clamp": 3.0, "gt.rezero": False})
     model = model_of(GRIT, tmp_path, "pretrained.dir", str(run), "pretrained.reset_prediction_head", "False")
     assert (cfg.gt.layers, cfg.gt.dim_hidden, cfg.gt.grit.clamp) == (1, 16, 3.0)
     load_parameters(model)
-    own = model.state_dict()
+    target = model.state_dict()
     for key, value in state.items():
-        ours = own.get(f"model.{places[key.removeprefix('model.')]}")
+        ours = target.get(f"model.{places[key.removeprefix('model.')]}")
         assert ours is None or torch.equal(ours.float(), value.to(ours.dtype).float()), key

@@ -13,8 +13,8 @@ from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
-from graphgps_kmip.compat.pair_checkpoint_names import names_of
-from graphgps_kmip.compat.parameter_renaming import finder, renamed
+from graphgps_kmip.compat.checkpoint_names import choose_names
+from graphgps_kmip.compat.parameter_renaming import finder, rename_parameters
 from tests.compat.pair_files import load
 from tests.recorded import check, part
 from tests.recorded import load as load_record
@@ -78,16 +78,16 @@ def test_a_public_file_at_a_small_size_equals_its_code(name: str, tmp_path: Path
     cfg.share.dim_in, cfg.share.dim_out, cfg.dataset.edge_dim = dim_in, dim_out, edge_dim
     model = create_model(to_device=False).model.double()
     record = load_record(name)
-    theirs, own = part(record, "state"), model.state_dict()
-    names = names_of(theirs)
-    full = renamed(theirs, own, names, tmp_path)
-    find = finder(theirs, own, names)
-    places = {key: next((one for one in find(key) if one in own), "") for key in theirs}
+    theirs, target = part(record, "state"), model.state_dict()
+    names = choose_names(theirs)
+    full = rename_parameters(theirs, target, names, tmp_path)
+    find = finder(theirs, target, names)
+    places = {key: next((place for place in find(key) if place in target), "") for key in theirs}
     gone = tuple(f"/{key}" for key, place in places.items() if not place)
-    kept = {
+    expected = {
         key: value for key, value in record.items() if not key.startswith("state/") and not key.endswith(gone or "|")
     }
-    kept |= {f"state/{key}": value for key, value in full.items()}
+    expected |= {f"state/{key}": value for key, value in full.items()}
 
     def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         sizes = inputs["batch"].bincount()
@@ -96,4 +96,4 @@ def test_a_public_file_at_a_small_size_equals_its_code(name: str, tmp_path: Path
         batch._num_graphs = len(sizes)
         return {"pred": model(batch)[0]}
 
-    check(model, forward, kept, lambda key: key if key in full else places[key])
+    check(model, forward, expected, lambda key: key if key in full else places[key])

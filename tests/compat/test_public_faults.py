@@ -97,10 +97,10 @@ def test_in_a_network_that_pads_its_graphs_values_of_padding_are_0_and_its_keys_
     assert context.real.tolist() == [True] * 5 + [False]
     single = PerformerAttention(8, 2, use_bias=True).double()
     single.load_state_dict(attention.state_dict())
-    found = attention.attend(padded_x, context)[context.real]
-    torch.testing.assert_close(found[:3], single.attend(x[:3], GraphContext.of(None, x[:3])))
+    out = attention.attend(padded_x, context)[context.real]
+    torch.testing.assert_close(out[:3], single.attend(x[:3], GraphContext.of(None, x[:3])))
     attention.value.bias.data += 7.0
-    shift = attention.attend(padded_x, context)[context.real] - found
+    shift = attention.attend(padded_x, context)[context.real] - out
     torch.testing.assert_close(shift[:3], torch.full_like(shift[:3], 7.0))
     assert 0.0 < shift[3:].min() < shift[3:].max() < 6.5  # a mean of values, with a 0 among them
 
@@ -114,8 +114,8 @@ def test_gine_adds_row_1_to_the_sum_of_every_node() -> None:
 
 def test_the_transform_finds_graphormers_encoding_without_the_public_codes() -> None:
     code = "from graphgps_kmip.encoding import AddEncoding\nprint(AddEncoding('GraphormerBias').encoding)"
-    found = python("-c", code)
-    assert found.stdout.startswith("GraphormerBias("), found.stderr
+    done = python("-c", code)
+    assert done.stdout.startswith("GraphormerBias("), done.stderr
 
 
 def test_a_token_that_moves_no_edges_moves_all_else() -> None:
@@ -123,20 +123,20 @@ def test_a_token_that_moves_no_edges_moves_all_else() -> None:
     right, wrong = GraphToken(5, None), UnmovedEdgesToken(5, None)
     wrong.load_state_dict(right.state_dict())
     before = Batch.from_data_list(graphs)
-    one, other = (token(before.clone()) for token in (right, wrong))
-    assert torch.equal(other.edge_index, before.edge_index)
-    assert torch.equal(one.edge_index, before.edge_index + torch.tensor([1, 1, 1, 2, 2, 2]))
+    moved, unmoved = (token(before.clone()) for token in (right, wrong))
+    assert torch.equal(unmoved.edge_index, before.edge_index)
+    assert torch.equal(moved.edge_index, before.edge_index + torch.tensor([1, 1, 1, 2, 2, 2]))
     for name in ("x", "batch", "ptr"):
-        assert torch.equal(one[name], other[name])
+        assert torch.equal(moved[name], unmoved[name])
 
 
 @pytest.mark.parametrize("raw", [False, True])
 def test_the_expander_encoding_draws_by_seed_and_graph_as_its_function(raw: bool) -> None:
     graph = Data(num_nodes=30, graph_id=4)
     encoding = PublicExpander(name="Expander", deg=3, seed=2, raw=raw)
-    (found,) = encoding.attributes([graph], encoding.settings())
+    (attributes,) = encoding.attributes([graph], encoding.settings())
     expected = expander_edges(30, 3, rng=expander_generator(2, 4), expansion=RAW if raw else Expansion())
-    assert torch.equal(found["expander_edge_index"], expected)
+    assert torch.equal(attributes["expander_edge_index"], expected)
     assert encoding.settings() == {"deg": 3, "algorithm": "Random-d", "max_num_iters": 100, "raw": raw, "seed": 2}
 
 
@@ -149,17 +149,13 @@ def test_loops_let_a_graph_in_pieces_pass_the_raw_test() -> None:
     assert raw_spectral_value(edges, 12) > 1
 
 
-def graph(edge_attr: Tensor | None) -> Data:
-    return Data(x=torch.zeros(5, 1), edge_index=torch.tensor(EDGES).T, edge_attr=edge_attr)
-
-
 @pytest.mark.parametrize("edge_attr", [None, torch.tensor([[1.0], [3.0], [5.0], [7.0]])], ids=["without", "with"])
 def test_every_edge_is_reversed_even_where_it_is_there_both_ways(edge_attr: Tensor | None) -> None:
-    given = graph(edge_attr)
-    found = with_every_edge_reversed(given)
-    assert found.edge_index.T.tolist() == [list(pair) for pair in (*EDGES, *(pair[::-1] for pair in EDGES))]
-    assert found.edge_attr is None or found.edge_attr.flatten().tolist() == [1, 3, 5, 7] * 2
-    assert given.edge_index.T.tolist() == [list(pair) for pair in EDGES], "the graph itself has changed"
+    before = Data(x=torch.zeros(5, 1), edge_index=torch.tensor(EDGES).T, edge_attr=edge_attr)
+    after = with_every_edge_reversed(before)
+    assert after.edge_index.T.tolist() == [list(pair) for pair in (*EDGES, *(pair[::-1] for pair in EDGES))]
+    assert after.edge_attr is None or after.edge_attr.flatten().tolist() == [1, 3, 5, 7] * 2
+    assert before.edge_index.T.tolist() == [list(pair) for pair in EDGES], "the graph itself has changed"
 
 
 @pytest.fixture
@@ -168,7 +164,7 @@ def ours(small_samples: None) -> Iterator[None]:  # noqa: ARG001
     cfg.defrost()
 
 
-def loaded(file: str, *words: str) -> Data:
+def load_graph(file: str, *words: str) -> Data:
     load_config(cfg, ROOT / "configs" / file, ["dataset.sample", "True", *words])
     return load_configured().dataset.graphs[0]
 
@@ -176,13 +172,13 @@ def loaded(file: str, *words: str) -> Data:
 def test_the_keys_of_prep_choose_the_faults(ours: None) -> None:  # noqa: ARG001
     words = ("prep.exp", "True", "prep.exp_deg", "3", "seed", "5")
     for raw, expansion in ((True, RAW), (False, Expansion())):
-        one = loaded("quickstart/digits-kmip.yaml", *words, "prep.exp_raw", str(raw))
-        expected = expander_edges(one.num_nodes, 3, rng=expander_generator(5, 0), expansion=expansion)
-        assert torch.equal(one.expander_edge_index, expected)
+        graph = load_graph("quickstart/digits-kmip.yaml", *words, "prep.exp_raw", str(raw))
+        expected = expander_edges(graph.num_nodes, 3, rng=expander_generator(5, 0), expansion=expansion)
+        assert torch.equal(graph.expander_edge_index, expected)
     cora = "Citation/cora-gcn.yaml"
-    clean = loaded(cora, "prep.add_reverse_edges", "False")
-    twice = loaded(cora, "prep.raw_reverse_edges", "True")
+    clean = load_graph(cora, "prep.add_reverse_edges", "False")
+    twice = load_graph(cora, "prep.raw_reverse_edges", "True")
     assert torch.equal(twice.edge_index, with_every_edge_reversed(clean).edge_index)
-    once = loaded(cora, "prep.add_reverse_edges", "True")
+    once = load_graph(cora, "prep.add_reverse_edges", "True")
     assert torch.equal(once.edge_index, with_reverse_edges(clean).edge_index)
     assert once.num_edges < twice.num_edges

@@ -66,7 +66,7 @@ def test_a_run_writes_results_of_each_pair_and_the_table_and_goes_on_where_it_wa
     (run_dir / "record.json").write_text(json.dumps({**record, "finished": False}))
     assert run(tmp_path, *words) == 0
     said = capsys.readouterr().out
-    assert "1 damaged lines are removed" in said
+    assert "the last line, which a killed run left, is removed" in said
     assert said.count(": not distinguished") == 2
     again = lines(run_dir / "brec.jsonl")
     assert [{**one, "seconds": 0} for one in again[1:]] == [{**one, "seconds": 0} for one in results]

@@ -15,7 +15,7 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.optim import create_optimizer
 
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
-from graphgps_kmip.compat.parameter_renaming import renamed
+from graphgps_kmip.compat.parameter_renaming import rename_parameters
 from graphgps_kmip.compat.public_faults import PaddedPathsEncoder, UnmovedEdgesToken
 from graphgps_kmip.data import make_loaders
 from graphgps_kmip.errors import ConfigError
@@ -115,7 +115,7 @@ def test_the_faults_of_the_public_code_are_quirks(tmp_path: Path) -> None:
 def test_a_public_checkpoint_loads_into_it(tmp_path: Path) -> None:
     model = built(tmp_path, ZINC, "graphormer.num_layers", "2").model
     theirs = {name: torch.randn(shape) for name, shape in public_shapes(2).items()}
-    model.load_state_dict(renamed(theirs, model.state_dict(), PUBLIC, tmp_path))
+    model.load_state_dict(rename_parameters(theirs, model.state_dict(), PUBLIC, tmp_path))
     (encoder, token), layer, table = model.model.encoder.node[1], model.model.layers[1], "model.encoder.node_encoder."
     for ours, name in (
         (encoder.place_encoder, f"{table}encoder2.0.edge_dis_encoder.weight"),

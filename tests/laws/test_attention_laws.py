@@ -83,13 +83,13 @@ class Lawful(nn.Module):
 
     def __init__(self, dim: int, num_heads: int) -> None:  # noqa: ARG002
         super().__init__()
-        self.own, self.mean = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.node, self.mean = nn.Linear(dim, dim), nn.Linear(dim, dim)
 
     def forward(self, x: Tensor, context: Any) -> Tensor:
         context = GraphContext.of(context, x)
         total = x.new_zeros(context.num_graphs, x.size(1)).index_add(0, context.batch, x)
         mean = total / context.sizes.clamp(min=1).to(x.dtype)[:, None]
-        return self.own(x).tanh() + self.mean(mean)[context.batch]
+        return self.node(x).tanh() + self.mean(mean)[context.batch]
 
 
 class WrongSecond(torch.autograd.Function):
@@ -128,7 +128,7 @@ class WithState(Lawful):
 Spoil = Callable[[Tensor, Tensor, Any], Tensor]
 TRAINING = "this matters for float32 and bfloat16 training"
 HARMLESS = "float32 and bfloat16 training are not affected"
-ALL = r"own\.weight, own\.bias, mean\.weight, mean\.bias"
+ALL = r"node\.weight, node\.bias, mean\.weight, mean\.bias"
 # law, how an attention is spoiled, and what is said of it
 BROKEN: list[tuple[Callable[[Trial], None], Spoil | type[nn.Module], str]] = [
     (
@@ -225,16 +225,16 @@ def _trial(component: type[nn.Module]) -> Trial:
     return Trial(Spec("attention", "Tried", component, "tried here", traits=AttentionTraits()))
 
 
-@pytest.mark.parametrize(("law", "spoil", "said"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
+@pytest.mark.parametrize(("law", "spoil", "message"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_lawful_attention_passes_and_of_a_broken_law_it_is_said_where_and_what_it_means_for_training(
-    law: Callable[[Trial], None], spoil: Spoil | type[nn.Module], said: str
+    law: Callable[[Trial], None], spoil: Spoil | type[nn.Module], message: str
 ) -> None:
     class Spoiled(Lawful):
         def forward(self, x: Tensor, context: Any) -> Tensor:
             return spoil(x, super().forward(x, context), context)
 
     law(_trial(Lawful))
-    with pytest.raises((AssertionError, AttributeError), match=said):
+    with pytest.raises((AssertionError, AttributeError), match=message):
         law(_trial(spoil if isinstance(spoil, type) else Spoiled))
 
 

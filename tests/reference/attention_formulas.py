@@ -57,9 +57,9 @@ def bigbird(attention: BigBirdAttention, x: Tensor) -> Tensor:
     ends = (blocks == 0) | (blocks == last)
     near = ((blocks[:, None] - blocks).abs() <= 1) | ends | ends[:, None]  # (T, T)
     seen = near.repeat(attention.num_heads, 1, 1)
-    head, own, _ = (at for at in torch.ones_like(drawn).transpose(0, 1).nonzero(as_tuple=True))
+    head, query, _ = (at for at in torch.ones_like(drawn).transpose(0, 1).nonzero(as_tuple=True))
     other = drawn.transpose(0, 1).flatten()
-    seen[head[other >= 0], own[other >= 0], other[other >= 0]] = True
+    seen[head[other >= 0], query[other >= 0], other[other >= 0]] = True
     q, k, v = _heads(attention, x)
     score = (q @ k.mT / math.sqrt(q.size(-1))).masked_fill(~seen[:, block][:, :, block], -torch.inf)  # (H, n, n)
     out = (score.softmax(-1) @ v).transpose(0, 1).flatten(1)

@@ -34,14 +34,14 @@ class ReferenceGatedGCN(MessagePassing):
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:
         """Return the update of the nodes."""
-        mean = self.propagate(edge_index, value=self.B(x), own=self.D(x), other=self.E(x), edge=self.C(edge_attr))
-        self.edge_attr = edge_attr + functional.relu(self.edge_norm(self.kept))
+        mean = self.propagate(edge_index, value=self.B(x), target=self.D(x), other=self.E(x), edge=self.C(edge_attr))
+        self.edge_attr = edge_attr + functional.relu(self.edge_norm(self.gate_input))
         return functional.relu(self.node_norm(self.A(x) + mean))
 
-    def message(self, own_i: Tensor, other_j: Tensor, edge: Tensor) -> Tensor:
+    def message(self, target_i: Tensor, other_j: Tensor, edge: Tensor) -> Tensor:
         """Return the gates (E, C) and keep what they are the sigmoid of."""
-        self.kept = own_i + other_j + edge
-        return torch.sigmoid(self.kept)
+        self.gate_input = target_i + other_j + edge
+        return torch.sigmoid(self.gate_input)
 
     def aggregate(self, inputs: Tensor, index: Tensor, value_j: Tensor, dim_size: int | None = None) -> Tensor:
         """Return the mean of the values, weighted by the gates, (N, C)."""
@@ -234,9 +234,9 @@ def metrics_of(score: Tensor, true: Tensor) -> dict[str, float]:
         metrics = {"mae": functional.l1_loss, "r2": r2_score, "spearmanr": spearman_corrcoef}
         metrics["mse"] = functional.mse_loss
         return {name: float(metric(score.flatten(), true.flatten())) for name, metric in metrics.items()}
-    chosen, auc = score.argmax(-1), multiclass_auroc(score.exp(), true, score.size(1), average="macro")
-    f1 = f1_score(true, chosen, average="macro", zero_division=0)
-    return {"accuracy": accuracy_score(true, chosen), "f1": f1, "auc": float(auc)}
+    predicted, auc = score.argmax(-1), multiclass_auroc(score.exp(), true, score.size(1), average="macro")
+    f1 = f1_score(true, predicted, average="macro", zero_division=0)
+    return {"accuracy": accuracy_score(true, predicted), "f1": f1, "auc": float(auc)}
 
 
 def weighted_cross_entropy(pred: Tensor, true: Tensor) -> Tensor:

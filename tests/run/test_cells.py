@@ -77,12 +77,8 @@ def test_a_data_set_is_counted_and_one_without_files_left_out_with_a_line(
     out = tmp_path / "deep" / "cells.json"
     words = ["--datasets", "scans=digits", "CIFAR10", "--out", str(out), "--dir", str(tmp_path / "none")]
     assert dataset_table.main(words) == 0
-    found = cells(out)
-    assert list(found) == ["scans"]
-    assert found["scans"]["graphs"] == [1797]
-    assert found["scans"]["nodes"] == [pytest.approx(32.69, abs=0.005)]
-    assert found["scans"]["edges"] == [pytest.approx(261.48, abs=0.005)]
-    assert found["scans"]["outputs"] == [10]
+    numbers = {"graphs": 1797, "nodes": 32.69, "edges": 261.48, "outputs": 10}
+    assert cells(out) == {"scans": {name: [pytest.approx(number, abs=0.005)] for name, number in numbers.items()}}
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "digits: graphs 1,797, nodes 32.69, edges 261.48, outputs 10"
     assert printed[1].startswith("CIFAR10: left out, it has no files in ")
@@ -122,10 +118,10 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     def train(words: list[str]) -> int:
         lines.append(words)
-        given = dict(zip(words[::2], words[1::2], strict=True))
-        folder = Path(given["out_dir"]) / f"minesweeper-estimator-{given['name_tag']}"
-        width = int(given["gt.dim_hidden"])
-        for seed in range(int(given["--repeat"])):
+        settings = dict(zip(words[::2], words[1::2], strict=True))
+        folder = Path(settings["out_dir"]) / f"minesweeper-estimator-{settings['name_tag']}"
+        width = int(settings["gt.dim_hidden"])
+        for seed in range(int(settings["--repeat"])):
             written(folder / str(seed) / "scores.pt", seed + 100 * width)
         return 0
 
@@ -146,18 +142,18 @@ def test_each_width_has_the_distances_of_its_score_files_by_layer(tmp_path: Path
     assert content["edges"].keys() == {"all", "graph"}
     folder = tmp_path / "all" / "minesweeper-estimator-width"
     scores = {w: [read_scores(f"{folder}{w}/{seed}/scores.pt") for seed in range(4)] for w in (4, 8)}
-    found = content["edges"]["all"]["distances"]
+    distances = content["edges"]["all"]["distances"]
     for layer in (0, 1):
-        x, y = (torch.stack([one.layers[layer].score for one in scores[w]]) for w in (4, 8))
+        x, y = (torch.stack([run.layers[layer].score for run in scores[w]]) for w in (4, 8))
         edged = [0, 2, 3]
         expected = analysis.energy_distances(x, y, PTR)[edged].mean().item()
-        assert found["4"][layer] == pytest.approx(expected, abs=1e-12)
+        assert distances["4"][layer] == pytest.approx(expected, abs=1e-12)
         halves = analysis.energy_distances(y[:2], y[2:], PTR)[edged].mean().item()
-        assert found["8"][layer] == pytest.approx(halves, abs=1e-12)
+        assert distances["8"][layer] == pytest.approx(halves, abs=1e-12)
         uniform = analysis.energy_distances_of_point(analysis.uniform_weights(PTR), y, PTR)[edged].mean().item()
-        assert found["uniform"][layer] == pytest.approx(uniform, abs=1e-12)
+        assert distances["uniform"][layer] == pytest.approx(uniform, abs=1e-12)
     assert content["edges"]["all"]["nodes"] == 3
-    assert content["cells"]["width 4"]["all"] == [pytest.approx(sum(found["4"]) / 2)]
+    assert content["cells"]["width 4"]["all"] == [pytest.approx(sum(distances["4"]) / 2)]
     assert content["cells"].keys() == {"width 4", "width 8", "uniform", "random"}
 
 
@@ -165,12 +161,11 @@ def test_all_trainings_have_one_expander_and_those_on_graph_edges_none(
     trainings: list[list[str]], tmp_path: Path
 ) -> None:
     compared(tmp_path, "--set", "optim.max_epoch 7")
-    given = [dict(zip(words[::2], words[1::2], strict=True)) for words in trainings]
-    assert [(one["gt.dim_hidden"], one.get("prep.exp")) for one in given] == [
-        *(("4", None), ("8", None), ("4", "False"), ("8", "False"))
-    ]
-    assert {(one["prep.exp_seed"], one["seed"], one["optim.max_epoch"]) for one in given} == {("0", "0", "7")}
-    assert given[2]["gt.score_estimator.self_loops"] == "False"
+    runs = [dict(zip(words[::2], words[1::2], strict=True)) for words in trainings]
+    kinds = [(run["gt.dim_hidden"], run.get("prep.exp")) for run in runs]
+    assert kinds == [("4", None), ("8", None), ("4", "False"), ("8", "False")]
+    assert {(run["prep.exp_seed"], run["seed"], run["optim.max_epoch"]) for run in runs} == {("0", "0", "7")}
+    assert runs[2]["gt.score_estimator.self_loops"] == "False"
 
 
 @pytest.mark.usefixtures("trainings")

@@ -106,5 +106,5 @@ def test_every_import_of_the_package_is_a_requirement(setup):
 )
 def test_ruff_bans_imports_where_they_break_the_architecture(path, code, banned):
     words = ["check", "--quiet", "--select", "TID251", "--stdin-filename", path, "-"]
-    found = python("-m", "ruff", *words, input=code + "\n")
-    assert ("TID251" in found.stdout) is banned, found.stdout + found.stderr
+    done = python("-m", "ruff", *words, input=code + "\n")
+    assert ("TID251" in done.stdout) is banned, done.stdout + done.stderr

@@ -21,5 +21,5 @@ def test_the_exported_model_of_a_run_predicts_what_the_model_does(tmp_path: Path
     run, out = tmp_path / "digits-kmip" / "0", tmp_path / "model.pt2"
     done = preloaded("examples/export/export_run.py", run, out, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
-    found = re.search(r"predictions of 360 graphs differ by (\S+)$", done.stdout.strip())
-    assert float(found[1]) < 1e-5
+    match = re.search(r"predictions of 360 graphs differ by (\S+)$", done.stdout.strip())
+    assert float(match[1]) < 1e-5

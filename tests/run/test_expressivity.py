@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,9 @@ PARTS = ("pairs", "theorem1", "hardmax", "fit")
 def sample(part: str, out: Path) -> list[str]:
     """The words of the sample form in the manifest."""
     experiments = load_manifest(ROOT / "run/experiments").values()
-    commands = [command for one in experiments for command in one.commands.values() if command.name == part]
-    found = next(command for command in commands if command.run.startswith("run/expressivity.py"))
-    return found.sample.format(out=out).split()[1:]
+    commands = (row for experiment in experiments for row in experiment.commands.values() if row.name == part)
+    command = next(row for row in commands if row.run.startswith("run/expressivity.py"))
+    return command.sample.format(out=out).split()[1:]
 
 
 @pytest.fixture(scope="module")
@@ -39,19 +40,19 @@ def read(out: Path, name: str) -> dict:
 
 def test_pairs_tell_rounds_and_what_is_no_invariant(out: Path) -> None:
     rows = {row["name"]: row["tests"] for row in read(out, "pairs.json")["pairs"]}
-    hexagon = {name: one["separated_after"] for name, one in rows["hexagon, two triangles"].items()}
+    hexagon = {name: test["separated_after"] for name, test in rows["hexagon, two triangles"].items()}
     assert hexagon["1-WL"] is hexagon["SEG-WL, none"] is None
     assert hexagon["SEG-WL, Laplacian eigenvalues"] == 0
     assert rows["trees of equal degrees"]["1-WL"]["separated_after"] == 2
     for row in read(out, "pairs.json")["pairs"]:
         if row["isomorphic"]:
-            assert all(one["separated_after"] is None for one in row["tests"].values() if one["invariant"])
+            assert all(test["separated_after"] is None for test in row["tests"].values() if test["invariant"])
 
 
 def test_theorem1_says_what_was_seen_of_every_component(out: Path) -> None:
-    found = read(out, "theorem1.json")
-    assert found["holds"] is True
-    for row in found["rows"]:
+    content = read(out, "theorem1.json")
+    assert content["holds"] is True
+    for row in content["rows"]:
         assert ("trials" in row) == row["inside"]
         assert ("counterexample" in row) == (not (row["inside"] and row["per_round"]))
 
@@ -59,8 +60,7 @@ def test_theorem1_says_what_was_seen_of_every_component(out: Path) -> None:
 def test_theorem1_fails_loudly_where_the_theorem_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = expressivity.REACH["BigBird"]
-    wrong = type(one)(True, one.why)
+    wrong = replace(expressivity.REACH["BigBird"], inside=True)
     monkeypatch.setattr(expressivity, "REACH", {"BigBird": wrong, "GINE": expressivity.REACH["GINE"]})
     assert expressivity.main(["theorem1", "--trials", "6", "--out", str(tmp_path)]) == 1
     assert "WAS NOT SEEN for BigBird." in capsys.readouterr().out
@@ -68,8 +68,7 @@ def test_theorem1_fails_loudly_where_the_theorem_does(
 
 
 def test_hardmax_errors_stay_below_their_bounds_and_fall(out: Path) -> None:
-    found = read(out, "hardmax.json")
-    for row in found["rows"]:
+    for row in read(out, "hardmax.json")["rows"]:
         assert all(error <= bound + 1e-12 for error, bound in zip(row["error"], row["bound"], strict=True))
         reached = row["error"][-1] < 1e-12
         assert reached == (row["k"] >= row["maxima"])

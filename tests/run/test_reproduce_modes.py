@@ -55,24 +55,24 @@ def test_timing_trains_the_first_seed_of_each_training_in_folders_of_its_own(
 @pytest.mark.usefixtures("project")
 def test_a_timing_beside_others_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduce.main(["run", "A", "--timing", *words]) == 2
-    (said,) = capsys.readouterr().err.splitlines()
-    assert "--timing" in said
-    assert words[0] in said
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "--timing" in line
+    assert words[0] in line
 
 
 def test_every_job_that_slurm_is_given_runs_as_a_command_of_its_own(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = []
+    submitted = []
 
     def submit(jobs: list[Job], worker_of: Callable[[Job], slurm.Worker], *_: object) -> bool:
-        given.extend(worker_of(job).arguments for job in jobs)
+        submitted.extend(worker_of(job).arguments for job in jobs)
         return True
 
     monkeypatch.setattr(slurm, "submit", submit)
     assert reproduce.main(["run", "A", "--sample", "--seeds", "3", "--slurm", "time=5", "--data", "sets"]) == 0
-    assert {words[0] for words in given} == {"run/reproduce.py"}
-    for words in given:
+    assert {words[0] for words in submitted} == {"run/reproduce.py"}
+    for words in submitted:
         assert reproduce.main(words[1:]) == 0
     assert order(project) == ["gcn/0", "kmip/0", "gcn/1", "kmip/1", "gcn/2", "kmip/2", "look"]
     assert "dataset.dir sets" in (project / "results/set-sample/gcn/2.log").read_text()
@@ -90,11 +90,11 @@ def test_a_search_is_given_its_trainings_and_a_runner_of_further_ones(
         out: Path,
         **options: object,
     ) -> list[SimpleNamespace]:
-        assert [one.point["model"] for one in experiment.trainings] == ["GPS+kMIP"]
+        assert [training.point["model"] for training in experiment.trainings] == ["GPS+kMIP"]
         assert (engine, ranges, out) == ("tpe", {}, project / "results")
         assert options == {"trials": 7, "together": 2, "sample": True}
         statuses = runner([(training("New", k=3), 5), (training("Bad", do="fail"), 0)])
-        assert [one.state for one in statuses] == [State.DONE, State.FAILED]
+        assert [status.state for status in statuses] == [State.DONE, State.FAILED]
         return [SimpleNamespace(line="k = 3 is best", log=Path("j.md"), finished=finished)]
 
     monkeypatch.setattr(reproduce, "run_search", run_search)

@@ -25,7 +25,7 @@ EXPERIMENTS = load_manifest(ROOT / "run" / "experiments")
 PRINTED = load_printed(ROOT / "run" / "experiments" / "printed")
 HASH_OF = partial(planned_hash, root=ROOT)
 # Experiments of equal first trainings are tried once.
-TRAINED = {one.trainings[0].cfg: one for one in EXPERIMENTS.values() if one.trainings}
+TRAINED = {row.trainings[0].cfg: row for row in EXPERIMENTS.values() if row.trainings}
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +46,7 @@ def tables(experiment: Experiment, out: Path, sample: bool, trained: bool = Fals
 
 
 @pytest.mark.usefixtures("small_samples")
-@pytest.mark.parametrize("experiment", TRAINED.values(), ids=lambda one: one.id)
+@pytest.mark.parametrize("experiment", TRAINED.values(), ids=lambda row: row.id)
 def test_a_training_of_an_experiment_goes_from_plan_to_table_as_a_sample_and_never_as_a_result(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,7 +63,7 @@ def test_a_training_of_an_experiment_goes_from_plan_to_table_as_a_sample_and_nev
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("experiment", [one for one in EXPERIMENTS.values() if one.commands], ids=lambda one: one.id)
+@pytest.mark.parametrize("experiment", [row for row in EXPERIMENTS.values() if row.commands], ids=lambda row: row.id)
 def test_the_commands_of_an_experiment_run_as_samples(experiment: Experiment, tmp_path: Path) -> None:
     place = Place(ROOT, tmp_path, HASH_OF, sample=True)
     jobs = with_pending_needs(plan_jobs(EXPERIMENTS, [experiment.id], place, "", 1))

@@ -26,23 +26,17 @@ def test_the_first_start_installs_torch_before_the_packages_that_need_it(project
     assert [call.split()[-1] for call in project.calls] == ["setuptools", "torch", ".[test,tensorboard]"]
     assert all("-c constraints.txt" in call for call in project.calls)
     assert "torch==" in out
+    assert project.run("run/setup_env.sh", FAKE_PIP="exit 1") == (0, "", ""), "the second start asks pip for nothing"
+    assert len(project.calls) == STEPS
 
 
-@pytest.mark.parametrize("version", ["3.12", "3.13"])
-@pytest.mark.parametrize("name", ["python{}", "python3", "python"])
+@pytest.mark.parametrize(("version", "name"), [("3.12", "python3.12"), ("3.13", "python3"), ("3.12", "python")])
 def test_a_machine_whose_only_python_is_3_12_or_3_13_has_the_demo(project, version, name):
-    (project.bin / "python3.11").rename(project.bin / name.format(version))
+    (project.bin / "python3.11").rename(project.bin / name)
     status, out, err = project.run("run/demo.sh", FAKE_VERSION=version)
     assert (status, err) == (0, "")
     assert f"with Python {version} ..." in out
     assert "ran run/demo.py" in out
-
-
-def test_the_second_start_asks_pip_for_nothing(project):
-    project.run("run/setup_env.sh")
-    status, out, err = project.run("run/setup_env.sh", FAKE_PIP="exit 1")
-    assert (status, out, err) == (0, "", "")
-    assert len(project.calls) == STEPS
 
 
 @pytest.mark.parametrize("name", ["constraints.txt", "setup.py", "pyproject.toml", "graphgps_kmip/__init__.py"])
@@ -111,11 +105,11 @@ def test_quick_runs_a_selection_whose_files_are_there_and_passes_on_what_follows
     assert (status, err) == (0, "")
     words = out.splitlines()[-1].removeprefix("ran -m pytest ").removesuffix(f" in {project.root}").split()
     assert words[-2:] == ["-k", "gcn"]
-    chosen = [word.removeprefix("--ignore=") for word in words if "tests/" in word]
-    assert {"tests/attention", "tests/mpnn", "tests/model", "tests/gym/test_load.py"} <= set(chosen)
-    assert [word for word in chosen if not (ROOT / word.split("::")[0]).exists()] == []
-    for word in chosen:
-        file, _, name = word.partition("::")
+    places = [word.removeprefix("--ignore=") for word in words if "tests/" in word]
+    assert {"tests/attention", "tests/mpnn", "tests/model", "tests/gym/test_load.py"} <= set(places)
+    assert [place for place in places if not (ROOT / place.split("::")[0]).exists()] == []
+    for place in places:
+        file, _, name = place.partition("::")
         assert f"def {name}(" in (ROOT / file).read_text() if name else True
 
 
@@ -172,12 +166,11 @@ def test_the_python_that_is_named_is_the_only_one_tried(project):
     assert project.run("run/demo.sh", PYTHON=str(project.bin / "mine"))[0] == 0
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
-def test_without_the_venv_module_the_error_names_its_package(project, version):
-    assert f"apt install python{version}-venv)" in error_of(project, FAKE_VENV="1", FAKE_VERSION=version)
+def test_without_the_venv_module_the_error_names_its_package(project):
+    assert "apt install python3.12-venv)" in error_of(project, FAKE_VENV="1", FAKE_VERSION="3.12")
 
 
-@pytest.mark.parametrize("version", ["3.10", "3.14", "4.11"])
+@pytest.mark.parametrize("version", ["3.10", "3.14"])
 def test_a_python_without_wheels_for_the_pins_is_refused(project, version):
     assert f"python3.11 is {version}" in error_of(project, FAKE_VERSION=version)
     assert not (project.root / ".venv").exists()

@@ -65,20 +65,20 @@ def size(shape: list[int], num_edges: int) -> str:
 
 def recorded(dropouts: list[list[Any]], num_edges: int) -> Counter[Dropout]:
     """Return how often each dropout of a record is called; attention weights have no size, for ours are never whole."""
-    found: Counter[Dropout] = Counter()
+    counts: Counter[Dropout] = Counter()
     san: Counter[str] = Counter()
     for module, kind, rate, shape in dropouts:
         if module.startswith("trf_layers."):  # functions in SAN's layer: of the attention's output, then of the FFN
             module += (".self_attn", ".ff_dropout1")[san[module]]
             san[module.rpartition(".")[0]] += 1
-        found[place(module, ORIGINAL), kind, rate, size(shape, num_edges) if kind == "dropout" else ""] += 1
-    return found
+        counts[place(module, ORIGINAL), kind, rate, size(shape, num_edges) if kind == "dropout" else ""] += 1
+    return counts
 
 
 @contextmanager
 def audited(model: nn.Module, monkeypatch: pytest.MonkeyPatch, num_edges: int) -> Iterator[Counter[Dropout]]:
     """Count the dropouts that are called inside; the model must be in train mode."""
-    found: Counter[Dropout] = Counter()
+    counts: Counter[Dropout] = Counter()
     active: list[str] = []
     branch = [""]  # local or attention, whichever of a layer was called last
     handles = []
@@ -97,12 +97,12 @@ def audited(model: nn.Module, monkeypatch: pytest.MonkeyPatch, num_edges: int) -
     def dropout(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
         if training and p > 0 and active[-1] not in tokens:  # the original drops of nodes and tokens in one call
             at = place(f"{active[-1]}[{branch[0]}]", OURS)
-            found[at, "dropout", p, size(list(x.shape), num_edges)] += 1
+            counts[at, "dropout", p, size(list(x.shape), num_edges)] += 1
         return original(x, p, training, inplace)
 
     with monkeypatch.context() as patch:
         patch.setattr(nn.functional, "dropout", dropout)
-        patch.setattr(edgewise, "drop", lambda x, p: (_attention(found, active, p), original(x, p))[1])
+        patch.setattr(edgewise, "drop", lambda x, p: (_attention(counts, active, p), original(x, p))[1])
         for module, name, at in (
             (full, "full_attention", 3),
             (full, "scaled_dot_product_attention", 4),
@@ -110,36 +110,36 @@ def audited(model: nn.Module, monkeypatch: pytest.MonkeyPatch, num_edges: int) -
             (exphormer, "clamped_attention", 5),
             (score_estimator, "clamped_attention", 5),
         ):
-            patch.setattr(module, name, _counting(getattr(module, name), at, found, active))
+            patch.setattr(module, name, _counting(getattr(module, name), at, counts, active))
         pair_attention = full.pair_attention
 
-        def biased(*args: Any, **given: Any) -> Any:
-            if given["dropout"] > 0:
-                found[place(f"{active[-1]}.own", OURS), "attention", given["dropout"], ""] += 1
-            return pair_attention(*args, **given)
+        def biased(*args: Any, **options: Any) -> Any:
+            if options["dropout"] > 0:
+                counts[place(f"{active[-1]}.own", OURS), "attention", options["dropout"], ""] += 1
+            return pair_attention(*args, **options)
 
         patch.setattr(full, "pair_attention", biased)
         multi_head = nn.functional.multi_head_attention_forward
 
-        def multi_head_attention(*args: Any, **given: Any) -> Any:
-            if given.get("training", True):
-                _attention(found, active, args[10])
-            return multi_head(*args, **given)
+        def multi_head_attention(*args: Any, **options: Any) -> Any:
+            if options.get("training", True):
+                _attention(counts, active, args[10])
+            return multi_head(*args, **options)
 
         patch.setattr(nn.functional, "multi_head_attention_forward", multi_head_attention)
-        yield found
+        yield counts
     for handle in handles:
         handle.remove()
 
 
-def _counting(function: Any, at: int, found: Counter[Dropout], active: list[str]) -> Any:
-    def called(*args: Any, **given: Any) -> Any:
-        _attention(found, active, args[at] if len(args) > at else 0.0)
-        return function(*args, **given)
+def _counting(function: Any, at: int, counts: Counter[Dropout], active: list[str]) -> Any:
+    def called(*args: Any, **options: Any) -> Any:
+        _attention(counts, active, args[at] if len(args) > at else 0.0)
+        return function(*args, **options)
 
     return called
 
 
-def _attention(found: Counter[Dropout], active: list[str], rate: float) -> None:
+def _attention(counts: Counter[Dropout], active: list[str], rate: float) -> None:
     if rate > 0:
-        found[place(active[-1], OURS), "attention", rate, ""] += 1
+        counts[place(active[-1], OURS), "attention", rate, ""] += 1

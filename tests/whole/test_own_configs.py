@@ -46,14 +46,14 @@ OTHERWISE = {
 
 def cited() -> dict[str, str]:
     """Return config -> record, of those whose record is at hand."""
-    found = dict(CITED)
+    names = dict(CITED)
     for file in CONFIGS.rglob("*.yaml"):
         head = " ".join(line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#"))
         match = re.search(r"(configs/\S+)\.yaml of JonasDeSchouwer/MSc-thesis", head)
         if match:
             name = file.relative_to(CONFIGS).with_suffix("").as_posix()
-            found[name] = f"K__{match[1].replace('/', '__')}"
-    return {config: name for config, name in sorted(found.items()) if name in RECORDED}
+            names[name] = f"K__{match[1].replace('/', '__')}"
+    return {config: name for config, name in sorted(names.items()) if name in RECORDED}
 
 
 @pytest.fixture(autouse=True)

@@ -75,8 +75,8 @@ def test_a_file_that_rounding_decides_computes_nearly_the_same(
 
 
 def test_the_selection_holds_every_code_and_every_kind_of_network() -> None:
-    found = {(name[0], load_record(name)[1]["model"]) for name in fixture_names()}
-    assert found >= {
+    kinds = {(name[0], load_record(name)[1]["model"]) for name in fixture_names()}
+    assert kinds >= {
         *((code, "GPSModel") for code in "EGKL"),
         *((code, "custom_gnn") for code in "EGKL"),
         *((code, "MultiModel") for code in "EK"),

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
+from graphgps_kmip.compat.checkpoint_names import choose_names
 from graphgps_kmip.compat.dialects import quirks_met
 from graphgps_kmip.compat.key_translation import refuse
-from graphgps_kmip.compat.pair_checkpoint_names import names_of
-from graphgps_kmip.compat.parameter_renaming import constants_of, renamed
+from graphgps_kmip.compat.parameter_renaming import constants_of, rename_parameters
 from graphgps_kmip.encoding import laplacian as laplacian_encoder
 from graphgps_kmip.gym.config_loading import flatten, load_config
 from tests.whole.dropout_audit import audited, recorded
@@ -53,7 +53,7 @@ class Comparison:
             for kind, (error, where) in self.errors.items()
             if error > tolerance[kind.split()[1]]
         ]
-        return beyond + [f"dropout {one}" for one in self.dropouts]
+        return beyond + [f"dropout {dropout}" for dropout in self.dropouts]
 
 
 def public_file(settings: dict[str, Any], folder: Path) -> Path:
@@ -71,8 +71,8 @@ def configure(file: Path, record: Record, overrides: dict[str, Any]) -> None:
         record: what it is compared with.
         overrides: further settings, as of the command line.
     """
-    given = {key: value for key, value in record["overrides"].items() if not key.startswith("computed")} | overrides
-    load_config(cfg, file, [word for key, value in given.items() for word in (key, json.dumps(value))])
+    settings = {key: value for key, value in record["overrides"].items() if not key.startswith("computed")} | overrides
+    load_config(cfg, file, [word for key, value in settings.items() for word in (key, json.dumps(value))])
     refuse(dict(flatten(cfg)))
     shape = record["eval"]["pred"]["shape"]
     words = shape[2] if len(shape) == 3 else record["dim_out"]  # GraphGym counts the names, the head has the vocabulary
@@ -88,7 +88,7 @@ def compare(file: Path, record: Record, monkeypatch: pytest.MonkeyPatch, **overr
     model, result = create_model(to_device=False).double(), Comparison()
     theirs = weights(record["state"], {})
     ours, fixed = model.state_dict(), constants_of(model)
-    state = renamed(theirs, ours, names_of(theirs), file.with_suffix(".ckpt"), constants=fixed)
+    state = rename_parameters(theirs, ours, choose_names(theirs), file.with_suffix(".ckpt"), constants=fixed)
     places = {id(value): name for name, value in theirs.items()}
     names = {places[id(value)]: name for name, value in state.items() if id(value) in places}
     state = {name: value.clone() for name, value in state.items()}
@@ -108,11 +108,11 @@ def compare(file: Path, record: Record, monkeypatch: pytest.MonkeyPatch, **overr
             result.note("train stats", _error(fingerprint(ours[names[name]], name), expected), name)
     model.train()
     num_edges = batch_of(record).num_edges
-    with audited(model, monkeypatch, num_edges) as found, torch.no_grad():
+    with audited(model, monkeypatch, num_edges) as actual, torch.no_grad():
         model(batch_of(record))
     expected = recorded(record["dropouts"], num_edges)
-    result.dropouts += [f"{one} x {count} in the original only" for one, count in (expected - found).items()]
-    result.dropouts += [f"{one} x {count} in ours only" for one, count in (found - expected).items()]
+    result.dropouts += [f"{dropout} x {count} in the original only" for dropout, count in (expected - actual).items()]
+    result.dropouts += [f"{dropout} x {count} in ours only" for dropout, count in (actual - expected).items()]
     return result
 
 
@@ -150,9 +150,9 @@ def _compare_predictions(result: Comparison, mode: str, pred: Tensor, record: Re
     if shape != expected["shape"]:
         result.note(f"{mode} pred", float("inf"), f"shape {shape}, recorded {expected['shape']}")
         return
-    found = pred.detach().reshape(-1)[: len(first)]
+    actual = pred.detach().reshape(-1)[: len(first)]
     scale = max(1.0, float(first.abs().max()))
-    result.note(f"{mode} pred", float((found - first).abs().max()) / scale, "values")
+    result.note(f"{mode} pred", float((actual - first).abs().max()) / scale, "values")
     result.note(f"{mode} pred", _error(fingerprint(pred, "pred"), expected["fingerprint"]), "fingerprint")
 
 
@@ -162,14 +162,14 @@ def _compare_gradients(result: Comparison, mode: str, model: nn.Module, names: d
         expected = [0.0, 0.0, 0.0] if expected == 0 or expected is None else expected
         if name in names:
             gradient = ours[names[name]].grad
-            found = [0.0, 0.0, 0.0] if gradient is None else fingerprint(gradient, name)
-            result.note(f"{mode} grad", _error(found, expected), name)
-        elif any(abs(one) > GRADIENTS for one in expected):
+            actual = [0.0, 0.0, 0.0] if gradient is None else fingerprint(gradient, name)
+            result.note(f"{mode} grad", _error(actual, expected), name)
+        elif any(abs(value) > GRADIENTS for value in expected):
             result.note(f"{mode} grad", float("inf"), f"{name} has no place and a gradient")
 
 
-def _error(found: list[float], expected: list[float]) -> float:
+def _error(actual: list[float], expected: list[float]) -> float:
     """Return the largest difference of two fingerprints, relative to the length of the tensor where that exceeds 1."""
     length = max(1.0, expected[1] ** 0.5)
     scale = (length, max(1.0, expected[1]), length)
-    return max(abs(a - b) / s for a, b, s in zip(found, expected, scale, strict=True))
+    return max(abs(a - b) / s for a, b, s in zip(actual, expected, scale, strict=True))

@@ -51,8 +51,8 @@ def all_names() -> list[str]:
 def load_record(name: str) -> tuple[dict[str, Any], Record]:
     """Return the settings of a YAML file, flat, and the record."""
     if name in fixture_names():
-        found = _read(FIXTURES)[name]
-        return found["settings"], found["record"]
+        row = _read(FIXTURES)[name]
+        return row["settings"], row["record"]
     folder = all_records()
     settings = _read(folder / "settings.json.gz")[f"{name}.json.gz"]
     record = json.loads(gzip.decompress((folder / "records" / f"{name}.json.gz").read_bytes()))
@@ -71,7 +71,7 @@ def fingerprint(values: Tensor, name: str) -> list[float]:
     return [float(flat.sum()), float(flat.square().sum()), float(flat @ normal(f"probe/{name}", (flat.numel(),)))]
 
 
-def weights(rows: list[list[Any]], kept: dict[str, Tensor]) -> dict[str, Tensor]:
+def weights(rows: list[list[Any]], built: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the state dict under its original names, by the rule of each row's kind.
 
     Args:
@@ -94,7 +94,7 @@ def weights(rows: list[list[Any]], kept: dict[str, Tensor]) -> dict[str, Tensor]
         elif kind == "=":
             state[name] = state[value[0]].clone()
         elif value[0] == "as built":
-            state[name] = kept.get(name, torch.zeros(shape, dtype=torch.long))
+            state[name] = built.get(name, torch.zeros(shape, dtype=torch.long))
         else:
             state[name] = torch.tensor(value[0]).reshape(shape)
     return state
@@ -107,7 +107,7 @@ def tensor(value: Any) -> Any:
     if "rule" in value:
         full = normal(value["rule"], value["shape"])
         return full[value["rows"]] if "rows" in value else full
-    data = [math.nan if one is None else one for one in value["data"]]
+    data = [math.nan if number is None else number for number in value["data"]]
     return torch.tensor(data, dtype=getattr(torch, value["dtype"])).reshape(value["shape"])
 
 
@@ -126,44 +126,44 @@ def batch_of(record: Record) -> Data:
 
 def _graph(recorded: dict[str, Any], far: int) -> Data:
     """Return one graph; ``far`` is the recorded distance of nodes between which there is no path."""
-    given = {name: tensor(value) for name, value in recorded.items()}
-    given.pop("graph_index", None)  # all pairs, in the same order
-    kind = given.get("edge_attr")
-    if "expander_edges" in given and kind is not None and kind.dim() == 1 and not kind.is_floating_point():
-        _divide_kinds(given)
-    if "expander_edges" in given:
-        given["expander_edge_index"] = given.pop("expander_edges").T.contiguous()
+    fields = {name: tensor(value) for name, value in recorded.items()}
+    fields.pop("graph_index", None)  # all pairs, in the same order
+    kind = fields.get("edge_attr")
+    if "expander_edges" in fields and kind is not None and kind.dim() == 1 and not kind.is_floating_point():
+        _divide_kinds(fields)
+    if "expander_edges" in fields:
+        fields["expander_edge_index"] = fields.pop("expander_edges").T.contiguous()
     for pairs, labels in (("edge_index_labeled", "edge_label"), ("train_edge_index", "train_edge_label")):
-        if pairs in given:
-            given["edge_label_index"], given["edge_label"] = given.pop(pairs), given.pop(labels)
-    if "EigVecs" in given:  # of EquivStableLapPE, which has an attribute of its own here
-        given["eigvecs_es"] = given["EigVecs"]
-    if "shortest_path_types" in given:  # zeros behind the end of a path there
-        types, length = given.pop("shortest_path_types"), given["spatial_types"]
+        if pairs in fields:
+            fields["edge_label_index"], fields["edge_label"] = fields.pop(pairs), fields.pop(labels)
+    if "EigVecs" in fields:  # of EquivStableLapPE, which has an attribute of its own here
+        fields["eigvecs_es"] = fields["EigVecs"]
+    if "shortest_path_types" in fields:  # zeros behind the end of a path there
+        types, length = fields.pop("shortest_path_types"), fields["spatial_types"]
         behind = (torch.arange(types.size(1)) >= length[:, None]) | (length == far)[:, None]
-        given["path_types"] = types.masked_fill(behind, NO_EDGE)
-    if "spatial_types" in given:
-        given["spatial_types"] = given["spatial_types"].masked_fill(given["spatial_types"] == far, UNREACHABLE)
-    return Data(**given)
+        fields["path_types"] = types.masked_fill(behind, NO_EDGE)
+    if "spatial_types" in fields:
+        fields["spatial_types"] = fields["spatial_types"].masked_fill(fields["spatial_types"] == far, UNREACHABLE)
+    return Data(**fields)
 
 
-def _divide_kinds(given: dict[str, Any]) -> None:
+def _divide_kinds(fields: dict[str, Any]) -> None:
     """Leave the edges of the graph alone, of the three kinds that Sp_Exphormer joins: ours joins them in the model."""
-    kind, edge_index = given.pop("edge_attr"), given["edge_index"]
-    loops = torch.arange(given["num_nodes"]).expand(2, -1)
+    kind, edge_index = fields.pop("edge_attr"), fields["edge_index"]
+    loops = torch.arange(fields["num_nodes"]).expand(2, -1)
     assert torch.equal(edge_index[:, kind == 2], loops)
-    assert torch.equal(edge_index[:, kind == 1], given["expander_edges"].T)
-    given["edge_index"] = edge_index[:, kind == 0]
+    assert torch.equal(edge_index[:, kind == 1], fields["expander_edges"].T)
+    fields["edge_index"] = edge_index[:, kind == 0]
 
 
 def _sparse(recorded: dict[str, Any]) -> Data:
     """Return the batch of sampled edges of Sp_Exphormer's second stage under our names."""
-    given = {name: tensor(value) for name, value in recorded.items()}
-    sizes = given["num_layer_nodes"].tolist()
+    fields = {name: tensor(value) for name, value in recorded.items()}
+    sizes = fields["num_layer_nodes"].tolist()
     edges = [
-        torch.cat([given[f"edge_index_layer_{layer}"], given[f"edge_type_layer_{layer}"][None]])
+        torch.cat([fields[f"edge_index_layer_{layer}"], fields[f"edge_type_layer_{layer}"][None]])
         for layer in range(len(sizes) - 1)
     ]
-    batch = Data(x=given["x"], y=given["y"], layer_sizes=sizes, layer_edges=edges)
+    batch = Data(x=fields["x"], y=fields["y"], layer_sizes=sizes, layer_edges=edges)
     batch.split = "train"
     return batch

@@ -10,15 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention import bigbird as blockwise
 from graphgps_kmip.attention.bigbird import BigBirdAttention, random_blocks
 from graphgps_kmip.compat.public_faults import FAULTS, public_random_blocks, repeat_faults
+from tests.attention.contexts import context_of
 from tests.attention.largest import largest_tensor
 from tests.recorded import load
 
-PTR = torch.tensor([0, 26, 26, 27, 32, 45, 52])  # the second graph has no node
-CONTEXT = GraphContext(torch.repeat_interleave(PTR.diff()), PTR)
+CONTEXT = context_of([26, 0, 1, 5, 13, 7])
 EXACT = {"rtol": 1e-11, "atol": 1e-11}  # float64 sums in another order
 
 PATTERNS = FAULTS["gt.bigbird.pattern"].rule.names
@@ -55,7 +54,7 @@ def test_output_and_gradients_equal_dense_attention_under_the_mask_in_each_graph
         monkeypatch.setattr(blockwise, "cpu_can_run", lambda *_: False)
     options = {"block_size": block_size, "num_random_blocks": num_random, "use_bias": fused}
     attention = BigBirdAttention(8, 2, **options).double()
-    x = torch.randn(PTR[-1], 8, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(52, 8, dtype=torch.float64, requires_grad=True)
     outputs = attention(x, CONTEXT), torch.cat([by_sets(attention, graph) for graph in x.split(CONTEXT.sizes.tolist())])
     torch.testing.assert_close(*outputs, **EXACT)
     leaves, cotangent = [x, *attention.parameters()], torch.randn_like(x)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -65,10 +64,9 @@ def test_the_c_loop_walks_the_edges_of_a_layer() -> None:
     x, context = full_batch()
     state = ExphormerAttention(DIM, HEADS, num_virt_node=2).double().initial_state(context)
     q, e = x.new_zeros(len(x) + len(state.virtual), HEADS, 4), x.new_zeros(len(state.features), HEADS, 4)
-    found = clamped._sorted_edges(q, q, e, state.edges)
-    own = context.edge_index.size(1)
-    assert found.kind[:own].tolist() == [-1] * own
-    assert found.shared.tolist() == [*range(own, own + 5)]  # expander edges, and those to and from two virtual nodes
+    walked, num_edges = clamped._sorted_edges(q, q, e, state.edges), context.edge_index.size(1)
+    assert walked.kind[:num_edges].tolist() == [-1] * num_edges
+    assert walked.shared.tolist() == [*range(num_edges, num_edges + 5)]  # expander, to and from two virtual nodes
 
 
 def test_gradients_reach_every_parameter_and_the_state_of_the_layer_before() -> None:
@@ -109,13 +107,6 @@ def test_a_later_layer_of_a_stack_names_the_state_that_it_needs() -> None:
         attention(*full_batch())
 
 
-def following(**options: Any) -> ExphormerAttention:
-    """Return the attention of a layer that is not the first."""
-    attention = ExphormerAttention(DIM, HEADS, **options).double()
-    del attention.initial_state
-    return attention
-
-
 @pytest.mark.parametrize("name", ["virt0_nobias_b3", "virt2_bias_b3", "virt2_nobias_b1", "virt2_nobias_b3"])
 def test_output_and_gradients_match_the_recorded_attention(name: str) -> None:
     def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -131,7 +122,8 @@ def test_output_and_gradients_match_the_recorded_attention(name: str) -> None:
         layer, parameter = name.split(".")
         return f"{ {'Q': 'query', 'K': 'key', 'V': 'value', 'E': 'edge'}[layer] }.{parameter}"
 
-    attention = following(use_bias="_bias" in name)
+    attention = ExphormerAttention(DIM, HEADS, use_bias="_bias" in name).double()
+    del attention.initial_state  # a later layer
     check(attention, forward, load(f"B_layers/exph_attention_{name}"), rename)
 
 
@@ -157,11 +149,11 @@ def with_expander(context: GraphContext) -> GraphContext:
     return context
 
 
-def called(branch: ExpanderMessages, x: Tensor, context: GraphContext) -> Tensor:
+def call(branch: ExpanderMessages, x: Tensor, context: GraphContext) -> Tensor:
     return branch(x, context, branch.initial_state(context))[0]
 
 
-def joined(branch: ExpanderMessages, context: GraphContext) -> tuple[Tensor, Tensor]:
+def join_edges(branch: ExpanderMessages, context: GraphContext) -> tuple[Tensor, Tensor]:
     """Return the edges and features that a branch should read: the graph's, then the expander's with one vector."""
     edges = context.edge_sets["expander"][0]
     vector = branch.initial_state.expander.weight.expand(edges.size(1), -1)
@@ -172,45 +164,43 @@ def joined(branch: ExpanderMessages, context: GraphContext) -> tuple[Tensor, Ten
 def test_it_is_the_module_on_both_kinds_of_edges(kind: str) -> None:
     branch, (x, context) = messages(kind), make_batch(SIZES)
     context = with_expander(context)
-    torch.testing.assert_close(called(branch, x, context), branch.conv(x, *joined(branch, context))[0])
+    torch.testing.assert_close(call(branch, x, context), branch.conv(x, *join_edges(branch, context))[0])
     alone = messages(kind, add_edge_index=False)
-    edges = joined(alone, context)
+    edges = join_edges(alone, context)
     expected = alone.conv(x, edges[0][:, -len(x) :], edges[1][-len(x) :])[0]
-    torch.testing.assert_close(called(alone, x, context), expected)
+    torch.testing.assert_close(call(alone, x, context), expected)
     graph_only = messages(kind, use_exp_edges=False)
     expected = graph_only.conv(x, context.edge_index, context.edge_attr)[0]
-    torch.testing.assert_close(called(graph_only, x, context), expected)
+    torch.testing.assert_close(call(graph_only, x, context), expected)
 
 
 def test_two_gps_layers_equal_those_with_a_gated_gcn_on_one_list_of_edges() -> None:
     branches, (x, context) = [messages("GatedGCN") for _ in range(2)], make_batch(SIZES)
     context = with_expander(context)
     layers = [GPSLayer(BATCH_DIM, None, branch).double().train() for branch in branches]
-    wanted = [_beside(layer) for layer in layers]
+    references = [move_to_local(layer) for layer in layers]
     states = initial_states(layers[0].attention, context)
-    edge_index, edge_attr = joined(branches[0], context)
-    whole, found, expected = GraphContext(context.batch, context.ptr, edge_index, edge_attr), x, x
-    for layer, other in zip(layers, wanted, strict=True):
-        found, edges, states = layer(found, context, states)
-        expected, edge_attr, _ = other(expected, whole)
+    edge_index, edge_attr = join_edges(branches[0], context)
+    whole, out, expected = GraphContext(context.batch, context.ptr, edge_index, edge_attr), x, x
+    for layer, reference in zip(layers, references, strict=True):
+        out, edges, states = layer(out, context, states)
+        expected, edge_attr, _ = reference(expected, whole)
         whole = whole.with_edge_attr(edge_attr)
         assert edges is context.edge_attr
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(out, expected)
     by_target = edge_index[1].argsort(stable=True)  # the order of the state's edges
     torch.testing.assert_close(states[0].features, whole.edge_attr[by_target])
 
 
-def _beside(layer: GPSLayer) -> GPSLayer:
-    """Return a layer with the same weights whose GatedGCN stands where it usually does, with its own residual."""
-    other = GPSLayer(BATCH_DIM, GatedGCN(BATCH_DIM), None).double()
-    names = {"attention.0.conv.": "local.0.", "attention_norm.": "local_norm."}
-    state = {}
+def move_to_local(layer: GPSLayer) -> GPSLayer:
+    """Return a layer with the same weights whose GatedGCN is the local branch, with its own residual."""
+    reference, state = GPSLayer(BATCH_DIM, GatedGCN(BATCH_DIM), None).double(), {}
     for name, value in layer.state_dict().items():
-        for old, new in names.items():
-            name = name.replace(old, new)
-        state[name] = value.clone()
-    other.load_state_dict({name: value for name, value in state.items() if "initial_state" not in name})
-    return other
+        name = name.replace("attention.0.conv.", "local.0.").replace("attention_norm.", "local_norm.")
+        if "initial_state" not in name:
+            state[name] = value.clone()
+    reference.load_state_dict(state)
+    return reference
 
 
 def test_gradients_are_right_and_inputs_stay_as_they_are() -> None:
@@ -219,14 +209,14 @@ def test_gradients_are_right_and_inputs_stay_as_they_are() -> None:
     x, edge_attr = x.requires_grad_(), context.edge_attr.requires_grad_()
     before = x.detach().clone(), edge_attr.detach().clone()
 
-    def of(x: Tensor, edge_attr: Tensor) -> tuple[Tensor, Tensor]:
+    def run(x: Tensor, edge_attr: Tensor) -> tuple[Tensor, Tensor]:
         changed = context.with_edge_attr(edge_attr)
         out, state = branch(x, changed, branch.initial_state(changed))
         return out, state.features
 
-    assert torch.autograd.gradcheck(of, (x, edge_attr))
+    assert torch.autograd.gradcheck(run, (x, edge_attr), fast_mode=True)
     torch.testing.assert_close((x.detach(), edge_attr.detach()), before, rtol=0, atol=0)
-    sum(one.sum() for one in of(x, edge_attr)).backward()
+    sum(out.sum() for out in run(x, edge_attr)).backward()
     assert branch.initial_state.expander.weight.grad.abs().sum() > 0
 
 
@@ -234,10 +224,7 @@ def test_a_gate_gets_the_encoding_of_nodes() -> None:
     torch.manual_seed(0)
     conv = GatedGCN(BATCH_DIM, residual=False, equivstable_pe=True)
     branch, (x, context) = ExpanderMessages(conv, BATCH_DIM).double().eval(), make_batch(SIZES)
-    context = with_expander(context)
     encoding = torch.randn_like(x)
-    context = GraphContext(
-        context.batch, context.ptr, context.edge_index, context.edge_attr, context.edge_sets, encoding=encoding
-    )
-    expected = conv(x, *joined(branch, context), encoding)[0]
-    torch.testing.assert_close(called(branch, x, context), expected)
+    context = replace(with_expander(context), encoding=encoding)
+    expected = conv(x, *join_edges(branch, context), encoding)[0]
+    torch.testing.assert_close(call(branch, x, context), expected)

@@ -11,6 +11,7 @@ whatever the table says.
 
 from __future__ import annotations
 
+from functools import partialmethod
 from typing import Annotated
 
 import torch
@@ -53,17 +54,9 @@ def random_blocks(block: Tensor, last: Tensor, num_heads: int, num_random: int, 
 
     A function of (seed, last, block, head) only: a graph gets the same blocks in any batch and on any device, and
     graphs with equally many blocks share them. Uniform over the subsets (Floyd's sampling, Bentley and Floyd 1987).
+    The first and the last block get numbers without meaning, and so do blocks beyond it, which are padding.
 
-    Args:
-        block (Tensor): number of each block in its graph; the first, the last and those beyond it, which are padding,
-            get numbers without meaning, none above their own.
-        last (Tensor): number of the last block of that graph.
-        num_heads (int): heads H.
-        num_random (int): blocks R to draw.
-        seed (Tensor): integer, ().
-
-    Shapes:
-        block and last (T,); returns (T, H, R), -1: none.
+    Shapes: block and last as of `fixed_blocks` (T,), seed (); returns (T, H, R), -1: none.
     """
     block, last = block[:, None], last[:, None]  # (T, 1)
     low, high = (block - 1).clamp(min=1), torch.minimum(block + 1, last - 1)  # of the window, without first and last
@@ -95,17 +88,9 @@ def block_attention(
     Memory is that of the gathered keys (and values, without the fused kernels of the CPU and, in float32 and float64,
     of the GPU), S times q each, and of keys and values padded to the largest graph.
 
-    Args:
-        q (Tensor): queries.
-        k (Tensor): keys.
-        v (Tensor): values.
-        context (GraphContext): the graphs.
-        blocks (Tiles): their blocks.
-        key_blocks (Tensor): numbers, within the graph, of the blocks that each block attends to; others are skipped.
-        last (Tensor): last block of each graph.
+    key_blocks are numbers, within the graph, of the blocks that each block attends to; other numbers are skipped.
 
-    Shapes:
-        q, k and v (N, H, D), key_blocks (T, H, S), last (B,); returns (N, H, D). Gradients flow to q, k and v.
+    Shapes: q, k and v (N, H, D), key_blocks (T, H, S), last block of each graph (B,); returns (N, H, D).
     """
     if not len(q):
         return v
@@ -116,7 +101,9 @@ def block_attention(
         index, score = _slots(*of_blocks[:2].detach(), blocks, at, seen)
         out = sparse_attention(q, k, v, index, score)
     else:
-        out = _gathered(*of_blocks, at, seen)
+        head = torch.arange(q.size(1), device=q.device)[:, None]
+        keys, values = (part[at, head].flatten(2, 3) for part in of_blocks[1:])  # (T, H, S * W, D)
+        out = scaled_dot_product_attention(of_blocks[0], keys, values, _show_padding(seen.flatten(2)[:, :, None]))
         out = from_padded(out.transpose(1, 2).flatten(2), blocks.context).view_as(q)
     outer = _first_and_last(of_blocks[0], k, v, context, blocks, last)
     block, place = _places(blocks)
@@ -152,13 +139,6 @@ def _slots(q: Tensor, k: Tensor, blocks: Tiles, at: Tensor, seen: Tensor) -> tup
     return index.transpose(0, 1), score[block, :, place].transpose(0, 1)
 
 
-def _gathered(q: Tensor, k: Tensor, v: Tensor, at: Tensor, seen: Tensor) -> Tensor:
-    """Attention of each block to its S blocks: q, k, v (T, H, W, D) -> (T, H, W, D)."""
-    head = torch.arange(q.size(1), device=q.device)[:, None]
-    k, v = (values[at, head].flatten(2, 3) for values in (k, v))  # (T, H, S * W, D)
-    return scaled_dot_product_attention(q, k, v, _visible(seen.flatten(2)[:, :, None]))
-
-
 def _first_and_last(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, blocks: Tiles, last: Tensor) -> Tensor:
     """Attention of the first and the last block of each graph to all its nodes: q (T, H, W, D) -> (B, H, 2, W, D)."""
     count = counts(blocks.graph, context.num_graphs)
@@ -166,12 +146,12 @@ def _first_and_last(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, bloc
     at = (first[:, None] + torch.stack([torch.zeros_like(last), last], dim=1)).clamp(0, len(q) - 1)  # (B, 2)
     padded, mask = to_padded(torch.cat([k, v], dim=1).flatten(1), context)
     k, v = padded.unflatten(2, (2, *k.shape[1:])).permute(2, 0, 3, 1, 4)  # (B, H, Nmax, D)
-    out = scaled_dot_product_attention(q[at].transpose(1, 2).flatten(2, 3), k, v, _visible(mask[:, None, None]))
+    out = scaled_dot_product_attention(q[at].transpose(1, 2).flatten(2, 3), k, v, _show_padding(mask[:, None, None]))
     return out.unflatten(2, (2, -1))
 
 
-def _visible(seen: Tensor) -> Tensor:
-    """Unmask all keys of a query without any key, which is padding: its row could turn into NaN."""
+def _show_padding(seen: Tensor) -> Tensor:
+    """Unmask all keys of a query without any, which is padding: its row could turn into NaN."""
     return seen | ~seen.any(-1, keepdim=True)
 
 
@@ -208,8 +188,7 @@ class BigBirdAttention(nn.Module):
         layer_norm_eps (float, optional): added to the variance by the norms. (default: 1e-06)
         form (str, optional): "block_sparse", the public codes' ``attention_type``. (default: "block_sparse")
 
-    Shapes:
-        x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
+    Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
 
     Raises:
         ValueError: one of the arguments is out of its range.
@@ -251,23 +230,18 @@ class BigBirdAttention(nn.Module):
         context = GraphContext.of(context, x)
         q, k, v = (split_heads(linear(x), self.num_heads) for linear in (self.query, self.key, self.value))
         blocks, last = Tiles.of(context, self.block_size), self._last_blocks(context)
-        key_blocks = self._key_blocks(blocks.place, last[blocks.graph])
+        last_of_graph = last[blocks.graph]
+        fixed = fixed_blocks(blocks.place, last_of_graph)[:, None].expand(-1, self.num_heads, -1)
+        key_blocks = torch.cat([fixed, self._random_blocks(blocks.place, last_of_graph)], dim=-1)  # (T, H, 5 + R)
         out = block_attention(q, k, v, context, blocks, key_blocks, last).flatten(1)
         h = self.out_norm(self.dropout(self.out(out)) + x)
         return self.ffn_norm(self.dropout(self.ffn(h)) + h)
 
-    def extra_repr(self) -> str:
-        """Return dim, heads, the size and number of blocks, and other options that are not the default ones."""
-        return describe(self, "block_size", "num_random_blocks")
+    extra_repr = partialmethod(describe, "block_size", "num_random_blocks")
 
     def _last_blocks(self, context: GraphContext) -> Tensor:
         """Number of the last block of each graph (B,), -1 without nodes."""
         return (context.sizes - 1) // self.block_size
-
-    def _key_blocks(self, block: Tensor, last: Tensor) -> Tensor:
-        """Blocks that each block attends to, -1 for none: block and last (T,) -> (T, H, 5 + R)."""
-        fixed = fixed_blocks(block, last)[:, None].expand(-1, self.num_heads, -1)
-        return torch.cat([fixed, self._random_blocks(block, last)], dim=-1)
 
     def _random_blocks(self, block: Tensor, last: Tensor) -> Tensor:
         return random_blocks(block, last, self.num_heads, self.num_random_blocks, self.seed)  # (T, H, R)

@@ -38,8 +38,7 @@ class ExphormerState:
         virtual (Tensor): features of the virtual nodes; virtual node v of graph g is row ``v * B + g`` here and node
             ``N + v * B + g`` in ``edges``.
 
-    Shapes:
-        edges (3, E), features (R, C), virtual (V * B, C).
+    Shapes: edges (3, E), features (R, C), virtual (V * B, C).
     """
 
     edges: Tensor
@@ -50,8 +49,7 @@ class ExphormerState:
 class ExphormerStart(nn.Module):
     """Make the state of the first layer; its learned vectors exist once in a model. See `ExphormerAttention`.
 
-    Shapes:
-        context with edge_attr (E, dim) -> state.
+    Shapes: context with edge_attr (E, dim) -> state.
 
     Raises:
         ValueError: when called: the edges have no features of width dim.
@@ -118,8 +116,7 @@ class ExphormerAttention(nn.Module):
             ``prep.use_exp_edges``. (default: True)
         use_bias (bool, optional): the four linear maps have biases. (default: False)
 
-    Shapes:
-        x (N, dim), context, state -> (N, dim), state; without a state (N, dim). A node without edges gets zeros.
+    Shapes: x (N, dim), context, state -> (N, dim), state; without a state (N, dim). A node without edges gets zeros.
 
     Raises:
         ValueError: an argument is out of its range, or no kind of edges is left.
@@ -172,9 +169,7 @@ class ExphormerAttention(nn.Module):
         out = clamped_attention(q, k, v, e, state.edges, self.dropout if self.training else 0.0).flatten(1)
         return out[: len(x)], replace(state, virtual=out[len(x) :])
 
-    def extra_repr(self) -> str:
-        """Return dim, heads, and other options that are not the default ones."""
-        return describe(self)
+    extra_repr = describe
 
 
 class ExpanderMessages(nn.Module):
@@ -192,8 +187,7 @@ class ExpanderMessages(nn.Module):
         use_exp_edges (bool, optional): use the edge set ``expander`` where the context has it, ``prep.use_exp_edges``.
             (default: True)
 
-    Shapes:
-        x (N, C), context, state -> (N, C), state.
+    Shapes: x (N, C), context, state -> (N, C), state.
 
     Raises:
         ValueError: no kind of edges is left.
@@ -322,6 +316,4 @@ class SampledEdgeAttention(nn.Module):
         """Return the output of each head; arguments and shapes as of `clamped_attention`."""
         return clamped_attention(q, k, v, e, edges, bias=bias, limit=LARGEST_SAMPLED_LOGIT, eps=0.0, scale=1.0)
 
-    def extra_repr(self) -> str:
-        """Return dim and heads."""
-        return describe(self)
+    extra_repr = describe

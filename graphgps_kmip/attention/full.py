@@ -41,23 +41,16 @@ def full_attention(qkv: Tensor, context: GraphContext, num_heads: int, dropout: 
     r"""Compute ``softmax(Q K^T / sqrt(D)) V`` in each graph and head, weights dropped with a probability.
 
     Gradients flow to qkv. Results repeat bit for bit, on any number of threads. The dropout mask follows from one
-    number drawn from torch's generator.
+    number drawn from torch's generator; the probability has steps of 2^-32.
 
-    Args:
-        qkv (Tensor): queries, keys and values of all heads, side by side.
-        context (GraphContext): the graphs.
-        num_heads (int): H.
-        dropout (float, optional): probability to drop a weight (in steps of 2^-32). (default: 0.0)
-
-    Shapes:
-        qkv (N, 3 H D) -> (N, H D).
+    Shapes: queries, keys and values of all heads side by side (N, 3 H D) -> (N, H D).
 
     Raises:
         MemoryError: not enough for the keys and values of one head of the largest graph.
         NotFinite: qkv is finite, but inner products of queries and keys overflow.
         ValueError: the boundaries of the graphs are not those of these nodes.
 
-    Cost: sum_g N_g^2 H D time; beside inputs and results, the largest graph's keys and values for each thread.
+    Cost: sum_g N_g^2 H D time; besides inputs and results, the largest graph's keys and values for each thread.
     """
     seed = torch.randint(2**62, ()) if dropout else None
     return _full_attention(qkv, context.ptr, num_heads, dropout, seed)[0]
@@ -157,8 +150,7 @@ class FullAttention(nn.Module):
         num_heads (int): heads; must divide dim.
         dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
 
-    Shapes:
-        x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
+    Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
 
     Raises:
         ValueError: dim is not divisible by num_heads, or dropout is not in [0, 1).
@@ -182,7 +174,11 @@ class FullAttention(nn.Module):
         if can_run(qkv, context, self.num_heads, dropout):
             return self.out(full_attention(qkv, context, self.num_heads, dropout))
         q, k, v, mask = self._pad(qkv, context)
-        out = scaled_dot_product_attention(q, k, v, _key_mask(mask, context), dropout)  # (B, H, Nmax, D)
+        if context.min_nodes == context.max_nodes:  # no padding: without a mask run the fastest kernels
+            mask = None
+        else:  # a graph without nodes attends to its padding: a row without any key could turn into NaN
+            mask = (mask | ~mask.any(1, keepdim=True))[:, None, None]  # (B, 1, 1, Nmax)
+        out = scaled_dot_product_attention(q, k, v, mask, dropout)  # (B, H, Nmax, D)
         return self.out(from_padded(out.transpose(1, 2).flatten(2), context))
 
     @torch.no_grad()
@@ -190,9 +186,7 @@ class FullAttention(nn.Module):
         """Return all weights: K = Nmax slots per node, in the order of the nodes of its graph, without dropout."""
         return self.weights(x, GraphContext.of(context, x))
 
-    def extra_repr(self) -> str:
-        """Return dim, heads and dropout."""
-        return describe(self)
+    extra_repr = describe
 
     def weights(self, x: Tensor, context: GraphContext, bias: Tensor | None = None) -> AttentionGraph:
         """Return all weights, with a bias (B, H, Nmax, Nmax) added to the scores."""
@@ -210,14 +204,6 @@ class FullAttention(nn.Module):
         padded, mask = to_padded(qkv, context)
         q, k, v = padded.unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # (B, Nmax, 3, H, D)
         return q, k, v, mask
-
-
-def _key_mask(mask: Tensor, context: GraphContext) -> Tensor | None:
-    """Which keys a query may see, (B, 1, 1, Nmax); None (the fastest kernels) without padding."""
-    if context.min_nodes == context.max_nodes:
-        return None
-    # a graph without nodes attends to its padding: a row without any key could turn into NaN
-    return (mask | ~mask.any(1, keepdim=True))[:, None, None]
 
 
 @register("attention", "BiasedTransformer", breaks=("batch_vector",))
@@ -252,14 +238,9 @@ class BiasedFullAttention(nn.Module):
         """Attend inside each graph: x (N, dim) -> (N, dim)."""
         context, attention = GraphContext.of(context, x), self.attention
         qkv, theta = attention.qkv(x), pair_bias(context, attention.num_heads)
-        out = pair_attention(
-            qkv,
-            context,
-            attention.num_heads,
-            scale=1 / math.sqrt(x.size(1) / attention.num_heads),
-            theta=theta,
-            dropout=attention.dropout if self.training else 0.0,
-        )
+        options = {"scale": 1 / math.sqrt(x.size(1) / attention.num_heads), "theta": theta}
+        options["dropout"] = attention.dropout if self.training else 0.0
+        out = pair_attention(qkv, context, attention.num_heads, **options)
         return attention.out(out)
 
     @torch.no_grad()

@@ -35,13 +35,7 @@ class GlobalContextBlock(nn.Module):
     ``gate_after`` is algorithm 1, K times :math:`V \leftarrow P_i \odot (F_i * V)`;
     ``gate_first`` is equation 4, K - 1 times :math:`V \leftarrow F_i * (P_i \odot V)`, and :math:`P_K \odot V`.
 
-    Args:
-        dim_in (int): channels in.
-        dim (int): channels out.
-        order (int, optional): gates K. (default: 2)
-        form (str, optional): ``gate_after`` or ``gate_first``. (default: ``gate_after``)
-        shape (FilterShape, optional): size of the network that makes the filters. (default: ``FilterShape()``)
-        filter_norm (str, optional): ``l1``, ``l2`` or ``none``, see `LongFilter`. (default: ``l1``)
+    Arguments are those of `GECOAttention`, and dim_in, the channels in.
 
     Shapes: x (N, dim_in), groups -> (N, dim).
 
@@ -183,13 +177,8 @@ def causal_convolution(x: Tensor, filters: Tensor, ptr: Tensor, sizes: tuple[int
 
     A circular convolution of each graph padded with as many zeros as it has nodes.
 
-    Args:
-        x (Tensor): nodes, sorted by graph.
-        filters (Tensor): filters of all sizes, concatenated.
-        ptr (Tensor): first node of each graph, and N at the end.
-        sizes (tuple[int, ...]): distinct sizes above 0, ascending.
-
-    Shapes: x (N, C), filters (sum of sizes, C), ptr (B+1,); returns (N, C).
+    Shapes: x (N, C), sorted by graph, filters of all distinct sizes above 0, ascending and concatenated (sum of sizes,
+    C), ptr (B+1,); returns (N, C).
     """
     place, tap = (_places_with_zeros(count) for count in (ptr.diff(), torch.tensor(sizes, device=x.device).long()))
     padded, taps = (

@@ -32,8 +32,7 @@ class KMIPGPSConv(GPSConv):
         norm_kwargs (dict, optional): Arguments of the norm. (default: ``None``)
         attn_kwargs (dict, optional): Options of `KMIPAttention`, such as ``{"k": 20}``. (default: ``None``)
 
-    Shapes:
-        x (N, C), edge_index (2, E), batch (N,) in order of the graphs, or None -> (N, C).
+    Shapes: x (N, C), edge_index (2, E), batch (N,) in order of the graphs, or None -> (N, C).
     """
 
     def __init__(

@@ -124,8 +124,7 @@ class GRITAttention(nn.Module):
         deg_scaler (bool, optional): the factors theta. (default: True)
         out_dropout (float, optional): probability to drop an entry of h, in training only. (default: 0.0)
 
-    Shapes:
-        x (N, dim), context with pair_attr (P, dim) or none, state -> (N, dim), state; without a state (N, dim).
+    Shapes: x (N, dim), context with pair_attr (P, dim) or none, state -> (N, dim), state; without a state (N, dim).
 
     Raises:
         ValueError: an argument is out of its range; when called: pair features of another width.
@@ -198,9 +197,7 @@ class GRITAttention(nn.Module):
             h = h * self.degree_factors[..., 0] + h * log_degree * self.degree_factors[..., 1]
         return self.out(h), replace(state, pairs=self.pairs(state.pairs, new))
 
-    def extra_repr(self) -> str:
-        """Return dim, heads, and other options that are not the default ones."""
-        return describe(self)
+    extra_repr = describe
 
     def _maps(self) -> PairMaps:
         """Return the weights in the order of `PairMaps`; those of the map of e head by head."""

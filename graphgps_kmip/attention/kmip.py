@@ -15,6 +15,7 @@ keys of another one (argument ``among``).
 from __future__ import annotations
 
 import math
+from functools import partialmethod
 from typing import Annotated
 
 import torch
@@ -60,8 +61,7 @@ class KMIPAttention(nn.Module):
         selection (KeySelection, optional): another selection of keys than T_k: `AnnealedKeys`, `DiverseKeys` or
             `RandomKeys`; None: `BestKeys`. (default: None)
 
-    Shapes:
-        x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
+    Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
 
     Raises:
         ValueError: one of the arguments is out of its range, or they do not fit together.
@@ -117,9 +117,7 @@ class KMIPAttention(nn.Module):
         index, score = self._select(q, k, context)
         return AttentionGraph(index, softmax_weight(score, q.size(-1)))
 
-    def extra_repr(self) -> str:
-        """Return dim, heads, k, and other options that are not the default ones."""
-        return describe(self, "k")
+    extra_repr = partialmethod(describe, "k")
 
     def _select(self, q: Tensor, k: Tensor, context: GraphContext) -> tuple[Tensor, Tensor]:
         """T_k: index and score (H, N, K) with K = min(k, largest graph); float32 at least."""
@@ -182,8 +180,7 @@ class KeySelection(nn.Module):
     Args:
         among (KeySelection, optional): selection of the candidates; None: all keys of the graph. (default: None)
 
-    Shapes:
-        q and k (H, N, D); index (nodes, -1: missing) and score (-inf: missing) (H, N, K), K <= num_keys.
+    Shapes: q and k (H, N, D); index (nodes, -1: missing) and score (-inf: missing) (H, N, K), K <= num_keys.
     """
 
     def __init__(self, among: KeySelection | None = None) -> None:
@@ -253,16 +250,10 @@ def diverse_keys(index: Tensor, score: Tensor, k: Tensor, num_keys: int, weight:
     The first one is always the key of largest inner product; with weight 0 the result are the best ``num_keys``. Costs
     N * C^2 * D; memory beyond the result is bounded. No gradient.
 
-    Args:
-        index (Tensor): candidates C, -1: missing.
-        score (Tensor): their inner products with the query, in descending order, -inf: missing.
-        k (Tensor): keys.
-        num_keys (int): K.
-        weight (float): penalty of a copy of a key, in units of the softmax's logit: it is selected only if its
-            attention weight would be e^weight times that of a key orthogonal to the selected ones.
+    Candidates and scores are in descending order. A copy of a key is selected only if its attention weight would be
+    e^weight times that of a key orthogonal to the selected ones.
 
-    Shapes:
-        index and score (H, N, C), k (H, M, D); returns index and score (H, N, min(K, C)).
+    Shapes: index (-1: missing) and score (-inf: missing) (H, N, C), k (H, M, D); returns both (H, N, min(K, C)).
     """
     direction = normalize(k, dim=-1)
     num_heads, _, candidates = index.shape
@@ -334,8 +325,7 @@ def draw_keys(context: GraphContext, num_heads: int, fraction: float) -> tuple[T
 
     Every subset of that size is equally likely.
 
-    Shapes:
-        returns nodes (H, M), sorted by graph, and the boundaries of the graphs among them, (B+1,).
+    Shapes: returns nodes (H, M), sorted by graph, and the boundaries of the graphs among them, (B+1,).
     """
     order = torch.rand(num_heads, len(context.batch), device=context.batch.device).argsort(dim=1)
     order = order.gather(1, context.batch[order].argsort(dim=1, stable=True))  # by graph, in random order within one

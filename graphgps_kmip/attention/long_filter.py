@@ -44,14 +44,9 @@ class FilterShape:
 
 @dataclass(frozen=True)
 class Segments:
-    """The places of filters of several sizes, concatenated.
+    """The places of filters of several sizes, concatenated; ``filter`` is that of each place, None of a single one.
 
-    Args:
-        sizes (tuple[int, ...]): places of each filter, 1 or more.
-        filter (Tensor, optional): which filter each place belongs to; None: there is a single one.
-        count (Tensor): sizes as numbers.
-
-    Shapes: filter (P,), count (S, 1).
+    Shapes: filter (P,), count, the sizes as a tensor, (S, 1).
     """
 
     sizes: tuple[int, ...]
@@ -195,13 +190,7 @@ class LongFilter(nn.Module):
     Euclidean length 1, and the mean a sum of at most 1: uncorrelated and constant inputs keep their scale, but what
     oscillates along the nodes as the filter does can grow like sqrt(n).
 
-    Args:
-        dim (int): channels C of each filter.
-        num_filters (int, optional): filters K. (default: 2)
-        shape (FilterShape, optional): size of the network. (default: ``FilterShape()``)
-        norm (str, optional): ``l1``, ``l2`` or ``none``. (default: ``l1``)
-
-    Shapes: sizes of graphs -> K filters side by side, (sum of sizes, K C).
+    Shapes: sizes of graphs -> K filters of C channels side by side, (sum of sizes, K C).
 
     Raises:
         ValueError: the number of features of a place is even, or no norm has this name.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import partial, partialmethod
 from typing import Annotated, Any
 
 import torch
@@ -63,8 +63,7 @@ class PerformerAttention(nn.Module):
         num_features (int, optional): random features per head; None: floor(D ln D), 266 for 64. (default: None)
         use_bias (bool, optional): give queries, keys and values a bias. (default: False)
 
-    Shapes:
-        x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
+    Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
 
     Raises:
         ValueError: one of the arguments is out of its range.
@@ -110,9 +109,7 @@ class PerformerAttention(nn.Module):
             out = self._by_chunks(q.to(wide), k.to(wide), v.to(wide), context)  # (N, H, D)
         return out.flatten(1).to(q.dtype)
 
-    def extra_repr(self) -> str:
-        """Return dim, heads, channels and features of a head, and other options that are not the default ones."""
-        return describe(self, "dim_head", "num_features")
+    extra_repr = partialmethod(describe, "dim_head", "num_features")
 
     def _by_chunks(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         """Attend in some graphs at a time on a CPU."""
@@ -194,8 +191,7 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> 
     m runs over the nodes of the graph of n. The quotient is the attention whose weights are the normalised products.
     The sum over keys is formed once for a graph: no matrix of pairs is (Katharopoulos et al. 2020, section 3.2).
 
-    Shapes:
-        q and k (N, H, F), v (N, H, D); returns (N, H, D) and (N, H, 1). Gradients flow to all three.
+    Shapes: q and k (N, H, F), v (N, H, D); returns (N, H, D) and (N, H, 1). Gradients flow to all three.
     """
     tiles = Tiles.of_uneven(context, TILE)
     q, k = (to_padded(features.flatten(1), tiles.context)[0].unflatten(2, k.shape[1:]) for features in (q, k))

@@ -36,8 +36,7 @@ def between_unlinked(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, sof
     or the softmax of these scores over j, without the clamp. A node with an edge from every other one gets 0. Costs
     B * H * Nmax^2 * (D + C); memory is that of `LARGEST` weights at most.
 
-    Shapes:
-        q, k (N, H, D), v (N, H, C); returns (N, H, C). Gradients flow to q, k and v.
+    Shapes: q, k (N, H, D), v (N, H, C); returns (N, H, C). Gradients flow to q, k and v.
     """
     if not len(q):
         return v
@@ -173,9 +172,7 @@ class SANAttention(nn.Module):
         mean = sums[..., :-1] / (share if self.separate else sums[..., -1:] + share * EPS)
         return self.out(self.dropout(mean.flatten(1).to(v.dtype))), state
 
-    def extra_repr(self) -> str:
-        """Return dim, heads, and other options that are not the default ones."""
-        return describe(self)
+    extra_repr = describe
 
     def _edges(self, x: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         if context.edge_index is None:
@@ -204,8 +201,7 @@ def along_edges(q: Tensor, k: Tensor, v: Tensor, e: Tensor, edge_index: Tensor, 
 
     Half-precision inputs are computed in float32. Gradients flow to all but the edges.
 
-    Shapes:
-        q, k (N, H, D), v (N, H, C), e (E, H, D) or (1, H, D), edge_index (2, E); returns (N, H, C).
+    Shapes: q, k (N, H, D), v (N, H, C), e (E, H, D) or (1, H, D), edge_index (2, E); returns (N, H, C).
     """
     source, target = edge_index
     wide = torch.promote_types(v.dtype, torch.float32)

@@ -57,8 +57,7 @@ class ScoreEstimatorAttention(nn.Module):
             (default: True)
         self_loops (bool, optional): attend along a self loop of each node, too. (default: True)
 
-    Shapes:
-        x (N, dim), context, state -> (N, dim), state; without a state (N, dim).
+    Shapes: x (N, dim), context, state -> (N, dim), state; without a state (N, dim).
 
     Raises:
         ValueError: an argument is out of its range.
@@ -127,10 +126,7 @@ class ScoreEstimatorAttention(nn.Module):
     def attention_graph(
         self, x: Tensor, context: GraphContext | Tensor | None = None, state: ExphormerState | None = None
     ) -> AttentionGraph:
-        """Return the weights in slots, as many as the largest in-degree; `edge_scores` takes less memory.
-
-        An edge that is given twice has two slots.
-        """
+        """Return the weights in slots, as many as the largest in-degree; an edge that is listed twice has two."""
         edges, weight = self.edge_scores(x, context, state)
         target, order = edges[1].sort(stable=True)
         degree = target.bincount(minlength=len(x))

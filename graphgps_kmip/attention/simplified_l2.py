@@ -48,15 +48,7 @@ class L2Heads(nn.Module):
     """
 
     def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        *,
-        key_norm: str = "fixed",
-        scale: str = "code",
-        gated: bool = False,
-        qk_norm: str = "none",
-        bias: bool = True,
+        self, dim: int, num_heads: int, *, key_norm: str, scale: str, gated: bool, qk_norm: str, bias: bool
     ) -> None:
         super().__init__()
         width = dim_per_head(dim, num_heads)
@@ -129,8 +121,8 @@ class SimplifiedL2Attention(nn.Module):
         (N, dim). Gradients flow to x and to the features of pairs.
 
     Raises:
-        ValueError: an argument is out of its range; when called: there are no features of pairs, they do not have
-            width dim_pair, or a window finds no RRWP of enough channels.
+        ValueError: an argument is out of its range; when called: there are no features of pairs of width dim_pair, or
+            a window finds no RRWP of enough channels.
     """
 
     def __init__(
@@ -170,9 +162,7 @@ class SimplifiedL2Attention(nn.Module):
         out = self.heads.close(heads, gate)
         return out if state is None else (out, state[1:])
 
-    def extra_repr(self) -> str:
-        """Return dim, heads, and other options that are not the default ones."""
-        return describe(self)
+    extra_repr = describe
 
     def _pair_attr(self, context: GraphContext) -> Tensor:
         """Return the features of all pairs, or with a window and sparse RRWP of its pairs."""
@@ -236,7 +226,6 @@ class _PairMaps(Function):
     def forward(ctx: Any, attr: Tensor, weight: Tensor, bias: Tensor, rows: list[int]) -> tuple[Tensor, ...]:
         """Shapes: attr (P, C), weight (K, C), bias (K,), rows that sum to K -> (rows, P) each."""
         ctx.save_for_backward(attr, weight, bias)
-        ctx.rows = rows
         maps = weight.new_empty(len(weight), len(attr))
         for part in _parts(attr):  # on a CPU a product of all pairs at once has half the rate
             torch.addmm(bias[:, None], weight, attr[part].T, out=maps[:, part])
@@ -334,17 +323,10 @@ class ClassAttention(nn.Module):
             )
         query = heads.query(token)
         k, v = heads.key_value(x).chunk(2, 1)
-        k = heads.k_norm(k)
         pairs = torch.stack([context.batch, torch.arange(len(x), device=x.device)])
-        out = sparse_pair_attention(
-            *(split_heads(part, self.num_heads) for part in (heads.q_norm(query), k, v)),
-            pairs,
-            scale=heads.scale,
-            key_bias=heads.key_bias(k),
-            dropout=self.dropout if self.training else 0.0,
-        )
+        q, k, v = (split_heads(part, self.num_heads) for part in (heads.q_norm(query), heads.k_norm(k), v))
+        key_bias, dropout = heads.key_bias(k.flatten(1)), self.dropout if self.training else 0.0
+        out = sparse_pair_attention(q, k, v, pairs, scale=heads.scale, key_bias=key_bias, dropout=dropout)
         return heads.close(out.flatten(1), heads.gate_of(query))
 
-    def extra_repr(self) -> str:
-        """Return dim, heads and dropout."""
-        return describe(self)
+    extra_repr = describe

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from graphgps_kmip.compat.public_faults import FAULTS, public_random_blocks, rep
 from tests.attention.contexts import context_of
 from tests.attention.largest import largest_tensor
 from tests.recorded import load
+from tests.reference.attention_formulas import bigbird
 
 CONTEXT = context_of([26, 0, 1, 5, 13, 7])
 EXACT = {"rtol": 1e-11, "atol": 1e-11}  # float64 sums in another order
@@ -25,24 +26,6 @@ PATTERNS = FAULTS["gt.bigbird.pattern"].rule.names
 
 def make_bigbird(*sizes: int, pattern: str, **options: Any) -> BigBirdAttention:
     return repeat_faults(BigBirdAttention(*sizes, **options), {"gt.bigbird.pattern": pattern})
-
-
-def by_sets(attention: BigBirdAttention, x: Tensor) -> Tensor:
-    """One graph, with a dense mask from sets of blocks; only the random draw is the package's own."""
-    size, last = attention.block_size, (len(x) - 1) // attention.block_size
-    blocks = torch.arange(last + 1)
-    drawn = random_blocks(blocks, blocks * 0 + last, attention.num_heads, attention.num_random_blocks, attention.seed)
-    linears = attention.query, attention.key, attention.value
-    heads = [linear(x).unflatten(1, (attention.num_heads, -1)).transpose(0, 1) for linear in linears]  # (H, N, D)
-    seen = torch.zeros(attention.num_heads, len(x), len(x), dtype=torch.bool)
-    for head, query, key in product(range(attention.num_heads), range(len(x)), range(len(x))):
-        block, other = query // size, key // size
-        near = abs(block - other) <= 1 or {block, other} & {0, last}
-        seen[head, query, key] = bool(near) or other in drawn[block, head].tolist()
-    score = (heads[0] @ heads[1].mT / heads[0].size(-1) ** 0.5).masked_fill(~seen, -torch.inf)
-    out = (score.softmax(-1) @ heads[2]).transpose(0, 1).flatten(1)
-    h = attention.out_norm(attention.out(out) + x)
-    return attention.ffn_norm(attention.ffn(h) + h)
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -55,7 +38,8 @@ def test_output_and_gradients_equal_dense_attention_under_the_mask_in_each_graph
     options = {"block_size": block_size, "num_random_blocks": num_random, "use_bias": fused}
     attention = BigBirdAttention(8, 2, **options).double()
     x = torch.randn(52, 8, dtype=torch.float64, requires_grad=True)
-    outputs = attention(x, CONTEXT), torch.cat([by_sets(attention, graph) for graph in x.split(CONTEXT.sizes.tolist())])
+    dense = [bigbird(attention, graph) for graph in x.split(CONTEXT.sizes.tolist()) if len(graph)]
+    outputs = attention(x, CONTEXT), torch.cat(dense)
     torch.testing.assert_close(*outputs, **EXACT)
     leaves, cotangent = [x, *attention.parameters()], torch.randn_like(x)
     torch.testing.assert_close(*(torch.autograd.grad(out, leaves, cotangent) for out in outputs), **EXACT)
@@ -129,8 +113,8 @@ def test_every_set_of_random_blocks_is_as_likely() -> None:
 @pytest.mark.parametrize("name", ["CustomGatedGCN_BigBird_batch_norm_relu_b1n15", "None_BigBird_batch_norm_relu_b3"])
 def test_the_public_random_blocks_are_those_of_the_record(name: str) -> None:
     recorded = load(f"B_layers/gps_{name}")["eval/extra/bigbird_rand_attn"].long()  # (H, P - 2, R)
-    found = public_random_blocks(recorded.size(1) + 2, 2, 1)
-    assert torch.equal(found[1:-1].transpose(0, 1), recorded)
+    blocks = public_random_blocks(recorded.size(1) + 2, 2, 1)
+    assert torch.equal(blocks[1:-1].transpose(0, 1), recorded)
 
 
 def test_the_public_draw_follows_numpys_generator_row_by_row_and_head_by_head() -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from graphgps_kmip.ops import clamped_attention as clamped
-from graphgps_kmip.ops.clamped_attention import clamped_attention, edge_weights
+from graphgps_kmip.ops.clamped_attention import clamped_attention
 from graphgps_kmip.ops.native import unavailable_reason
 from tests.native.vector_units import VECTOR_UNITS
 
@@ -85,21 +85,6 @@ def test_derivatives_equal_finite_differences_with_the_same_edges_dropped(form: 
         return attend(tensors, edges, form, 0.4)
 
     assert torch.autograd.gradcheck(output, tensors, fast_mode=True)
-
-
-@pytest.mark.parametrize("entries", [7 * 6, 2**20], ids=["seven edges", "all edges"])
-@pytest.mark.parametrize("form", FORMS)
-def test_weights_of_edges_are_those_of_the_output(form: str, entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(clamped.CHUNK_ENTRIES, "cpu", entries)
-    (q, k, v, e, bias), edges = tensors, _ = make(2.0, form=form)
-    options = {key: value for key, value in FORMS[form].items() if key in ("limit", "scale")}
-    weight = edge_weights(q, k, e, edges, bias=bias, **options)
-    assert not weight.requires_grad
-    total = weight.new_zeros(q.shape[:2]).index_add(0, edges[1], weight)
-    torch.testing.assert_close(total[edges[1].unique()], torch.ones_like(total[edges[1].unique()]))
-    out = torch.zeros_like(q).index_add(0, edges[1], weight[..., None] * v[edges[0]])
-    tolerance = 3e-3 if FORMS[form].get("eps", 1e-6) else 1e-12  # 1e-6 to a sum, which is e^-8 at least
-    torch.testing.assert_close(out, attend(tensors, edges, form), rtol=tolerance, atol=tolerance)
 
 
 def test_dropout_keeps_the_mean_and_drops_its_share() -> None:

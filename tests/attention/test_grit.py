@@ -23,7 +23,7 @@ from tests.recorded import check, load, part
 
 DIM, HEADS = 6, 2
 ROUNDING = {"rtol": 1e-10, "atol": 1e-10}  # float64 sums in another order
-SIZES = {"graphs": [4, 1, 0, 6], "one node": [1], "empty graphs": [0, 0], "no graphs": []}
+SIZES = {"graphs": [4, 1, 0, 6], "empty graphs": [0, 0], "no graphs": []}
 
 
 def random(*shape: int) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 
 import pytest
 import torch
@@ -15,32 +14,11 @@ from graphgps_kmip.compat.public_faults import repeat_faults
 from graphgps_kmip.testing.references import full_attention
 from tests.attention.contexts import context_of
 from tests.attention.largest import largest_tensor
+from tests.reference.attention_formulas import performer as performer_formula
 
 SIZES = [5, 0, 1, 7]
 CONTEXT = context_of(SIZES)
 EXACT = {"rtol": 1e-11, "atol": 1e-11}  # float64 sums of 266 features in another order
-
-
-def by_the_formula(attention: PerformerAttention, x: Tensor) -> Tensor:
-    """One graph, every (query, key) pair by itself, as the paper writes it (F features, eps = 1e-4)."""
-    w, dim = attention.projection, attention.projection.size(1)
-    heads = [linear(x).unflatten(1, (attention.num_heads, dim)).transpose(0, 1) for linear in projections(attention)]
-    out = []
-    for q, k, v in zip(*heads, strict=True):  # (N, D), of a head
-        largest = (k @ w.mT).max() / dim**0.25
-        rows = []
-        for query in q:
-            top = (w @ query).max() / dim**0.25
-            phi = (w @ query / dim**0.25 - query @ query / (2 * math.sqrt(dim)) - top).exp() + 1e-4
-            phi_k = [(w @ key / dim**0.25 - key @ key / (2 * math.sqrt(dim)) - largest).exp() + 1e-4 for key in k]
-            score = torch.stack([phi @ features for features in phi_k]) / len(w)
-            rows.append((score / score.sum()) @ v)
-        out.append(torch.stack(rows))
-    return attention.out(torch.cat(out, dim=1))
-
-
-def projections(attention: PerformerAttention) -> tuple[nn.Module, ...]:
-    return attention.query, attention.key, attention.value
 
 
 @pytest.mark.parametrize(("tile", "chunk"), [(performer.TILE, performer.CHUNK), (2, 1), (2, 6)])
@@ -49,7 +27,7 @@ def test_it_equals_the_formula_in_each_graph(tile: int, chunk: int, monkeypatch:
     monkeypatch.setattr(performer, "CHUNK", chunk)
     attention = PerformerAttention(8, 2, dim_head=4, num_features=11).double()
     x = 3 * torch.randn(13, 8, dtype=torch.float64)
-    expected = torch.cat([by_the_formula(attention, graph) for graph in x.split(SIZES) if len(graph)])
+    expected = torch.cat([performer_formula(attention, graph) for graph in x.split(SIZES) if len(graph)])
     torch.testing.assert_close(attention(x, CONTEXT), expected, **EXACT)
 
 
@@ -61,7 +39,7 @@ def test_with_many_features_it_approaches_full_attention(monkeypatch: pytest.Mon
         torch.manual_seed(1)  # the same weights for both, whatever the projection drew
         for parameter in attention.parameters():
             nn.init.uniform_(parameter, -0.5, 0.5)
-        q, k, v = (linear(x).unflatten(1, (2, 4)) for linear in projections(attention))
+        q, k, v = (linear(x).unflatten(1, (2, 4)) for linear in (attention.query, attention.key, attention.value))
         expected = attention.out(full_attention(q, k, v, CONTEXT.ptr.tolist()).flatten(1))
         errors.append((attention(x, CONTEXT) - expected).abs().mean().item())
     assert errors[1] < 0.2 * errors[0]  # 1 / 16 in theory, for independent vectors
@@ -83,7 +61,7 @@ def test_without_the_key_mask_each_graph_is_computed_with_its_padding(num_featur
     repeat_faults(attention, {"gt.performer.mask_keys": False})
     x = torch.randn(13, 8, dtype=torch.float64)
     padding = torch.zeros(7, 8, dtype=torch.float64)
-    padded = [by_the_formula(attention, torch.cat([graph, padding])[:7])[: len(graph)] for graph in x.split(SIZES)]
+    padded = [performer_formula(attention, torch.cat([graph, padding])[:7])[: len(graph)] for graph in x.split(SIZES)]
     torch.testing.assert_close(attention(x, CONTEXT), torch.cat(padded), **EXACT)
 
 

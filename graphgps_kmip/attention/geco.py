@@ -43,16 +43,7 @@ class GlobalContextBlock(nn.Module):
         ValueError: an argument is out of its range.
     """
 
-    def __init__(
-        self,
-        dim_in: int,
-        dim: int,
-        *,
-        order: int = 2,
-        form: str = "gate_after",
-        shape: FilterShape = FilterShape(),  # noqa: B008
-        filter_norm: str = "l1",
-    ) -> None:
+    def __init__(self, dim_in: int, dim: int, *, order: int, form: str, shape: FilterShape, filter_norm: str) -> None:
         super().__init__()
         check_choice(FORMS, form=form)
         check_least(1 if form == "gate_after" else 2, **{f"order with the form {form}": order})

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphgps_kmip.attention import GECOAttention, HyenaAttention, long_filter
 from graphgps_kmip.attention.geco import GlobalContextBlock, causal_convolution
-from graphgps_kmip.attention.long_filter import NORMS, TINY, LongFilter, Segments, place_features
+from graphgps_kmip.attention.long_filter import NORMS, TINY, FilterShape, LongFilter, Segments, place_features
 from graphgps_kmip.ops import direct_convolution, size_groups
 from graphgps_kmip.ops.circular_convolution import circular_convolution, gated_convolutions
 from graphgps_kmip.ops.direct_convolution import can_sum
@@ -38,7 +38,7 @@ def geco(**options: object) -> GECOAttention:
 )
 def test_the_global_block_equals_its_formula(form: str, order: int) -> None:
     torch.manual_seed(0)
-    block = GlobalContextBlock(6, DIM, order=order, form=form).double()
+    block = GlobalContextBlock(6, DIM, order=order, form=form, shape=FilterShape(), filter_norm="l1").double()
     x, groups = torch.randn(11, 6, dtype=torch.float64), SizeGroups.of(torch.tensor([0, 11]))
     *gates, value = block.project(x).split(DIM, dim=1)
     for number, taps in enumerate(block.filters((11,)).split(DIM, 1)):
@@ -72,7 +72,7 @@ def test_the_local_convolution_wraps_around_and_adds_taps_beyond_a_small_graph()
 def spread(norm: str, size: int, constant: bool) -> float:
     """Root mean square of a convolution's output for inputs of root mean square 1."""
     torch.manual_seed(0)
-    block = GlobalContextBlock(8, 8, order=1, filter_norm=norm)
+    block = GlobalContextBlock(8, 8, order=1, form="gate_after", shape=FilterShape(), filter_norm=norm)
     x = torch.ones(size, 8) if constant else torch.randn(size, 8)
     groups = SizeGroups.of(torch.tensor([0, size]))
     return float(circular_convolution(x, block.filters(groups.sizes), groups).square().mean().sqrt())

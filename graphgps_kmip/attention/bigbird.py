@@ -5,24 +5,30 @@ network. Differs from GraphGPS: blocks are counted within each graph and not in 
 distinct from those that are attended to anyway, and no global random state is touched.
 
 Blocks are numbered within a graph, in the order of its nodes. A table (T, H, S) of the blocks that each block attends
-to is computed elementwise, without a loop over graphs. The attention itself has two forms: gathered blocks, and a list
-of pairs of nodes. In both, the first and the last block of a graph attend to all its nodes, independent of the table.
+to is computed elementwise, without a loop over graphs; the first and the last block of a graph attend to all its nodes,
+whatever the table says.
 """
 
 from __future__ import annotations
 
+from functools import partialmethod
 from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.attention.head_arguments import (
+    check_choice,
+    check_dropout,
+    check_least,
+    describe,
+    dim_per_head,
+    split_heads,
+)
 from graphgps_kmip.ops import triton_sparse_attention
 from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.ops.dense import Tiles, from_padded, to_padded
-from graphgps_kmip.ops.edge_attention import edge_attention
 from graphgps_kmip.ops.host_copies import counts
 from graphgps_kmip.ops.sparse_attention import cpu_can_run, sparse_attention
 from graphgps_kmip.ranges import COUNT, POSITIVE, Choice, Registered, whole
@@ -34,12 +40,8 @@ _BITS = 0xFFFFFFFF
 def fixed_blocks(block: Tensor, last: Tensor) -> Tensor:
     """Return the block before, the block itself, the one after, the first and the last of its graph, each once.
 
-    Args:
-        block (Tensor): number of each block in its graph.
-        last (Tensor): number of the last block of that graph.
-
     Shapes:
-        block and last (T,); returns (T, 5), -1 where there is none or it is already there.
+        block and last, numbers in the graph, of itself and of the graph's last block, (T,); returns (T, 5), -1: none.
     """
     window = block[:, None] + torch.arange(-1, 2, device=block.device)
     window = window.masked_fill(window > last[:, None], -1)
@@ -52,33 +54,25 @@ def random_blocks(block: Tensor, last: Tensor, num_heads: int, num_random: int, 
 
     A function of (seed, last, block, head) only: a graph gets the same blocks in any batch and on any device, and
     graphs with equally many blocks share them. Uniform over the subsets (Floyd's sampling, Bentley and Floyd 1987).
+    The first and the last block get numbers without meaning, and so do blocks beyond it, which are padding.
 
-    Args:
-        block (Tensor): number of each block in its graph; the first, the last and those beyond it, which are padding,
-            get numbers without meaning, none above their own.
-        last (Tensor): number of the last block of that graph.
-        num_heads (int): heads H.
-        num_random (int): blocks R to draw.
-        seed (Tensor): integer, ().
-
-    Shapes:
-        block and last (T,); returns (T, H, R), -1 where there are fewer.
+    Shapes: block and last as of `fixed_blocks` (T,), seed (); returns (T, H, R), -1: none.
     """
     block, last = block[:, None], last[:, None]  # (T, 1)
     low, high = (block - 1).clamp(min=1), torch.minimum(block + 1, last - 1)  # of the window, without first and last
     count = last - 1 - (high - low + 1)  # blocks to choose from
-    state = _mixed(_mixed(_mixed(seed), block), torch.arange(num_heads, device=block.device))  # (T, H)
-    chosen = torch.empty(*state.shape, 0, dtype=block.dtype, device=block.device)
+    state = _mix(_mix(_mix(seed), block), torch.arange(num_heads, device=block.device))  # (T, H)
+    drawn = torch.empty(*state.shape, 0, dtype=block.dtype, device=block.device)
     for draw in range(num_random):
         largest = (count - num_random + draw).expand_as(state)
-        number = _mixed(state, draw) % (largest + 1).clamp(min=1)
-        number = torch.where((chosen == number[..., None]).any(-1), largest, number)
-        chosen = torch.cat([chosen, number.masked_fill(largest < 0, -1)[..., None]], dim=-1)
-    skipped = torch.where(chosen + 1 < low[..., None], 1, (high - low + 2)[..., None])  # the first block, the window
-    return torch.where(chosen < 0, -1, chosen + skipped)
+        number = _mix(state, draw) % (largest + 1).clamp(min=1)
+        number = torch.where((drawn == number[..., None]).any(-1), largest, number)
+        drawn = torch.cat([drawn, number.masked_fill(largest < 0, -1)[..., None]], dim=-1)
+    skipped = torch.where(drawn + 1 < low[..., None], 1, (high - low + 2)[..., None])  # the first block, the window
+    return torch.where(drawn < 0, -1, drawn + skipped)
 
 
-def _mixed(state: Tensor, word: Tensor | int = 0) -> Tensor:
+def _mix(state: Tensor, word: Tensor | int = 0) -> Tensor:
     """Hash the sum of a state and a small number to 32 bits."""
     state = (state + word) & _BITS
     for _ in range(2):
@@ -94,18 +88,9 @@ def block_attention(
     Memory is that of the gathered keys (and values, without the fused kernels of the CPU and, in float32 and float64,
     of the GPU), S times q each, and of keys and values padded to the largest graph.
 
-    Args:
-        q (Tensor): queries.
-        k (Tensor): keys.
-        v (Tensor): values.
-        context (GraphContext): the graphs.
-        blocks (Tiles): their blocks.
-        key_blocks (Tensor): blocks (numbers within the graph) that each block attends to; numbers of no block are
-            skipped.
-        last (Tensor): last block of each graph.
+    key_blocks are numbers, within the graph, of the blocks that each block attends to; other numbers are skipped.
 
-    Shapes:
-        q, k and v (N, H, D), key_blocks (T, H, S), last (B,); returns (N, H, D). Gradients flow to q, k and v.
+    Shapes: q, k and v (N, H, D), key_blocks (T, H, S), last block of each graph (B,); returns (N, H, D).
     """
     if not len(q):
         return v
@@ -116,13 +101,15 @@ def block_attention(
         index, score = _slots(*of_blocks[:2].detach(), blocks, at, seen)
         out = sparse_attention(q, k, v, index, score)
     else:
-        out = _gathered(*of_blocks, at, seen)
+        head = torch.arange(q.size(1), device=q.device)[:, None]
+        keys, values = (part[at, head].flatten(2, 3) for part in of_blocks[1:])  # (T, H, S * W, D)
+        out = scaled_dot_product_attention(of_blocks[0], keys, values, _show_padding(seen.flatten(2)[:, :, None]))
         out = from_padded(out.transpose(1, 2).flatten(2), blocks.context).view_as(q)
     outer = _first_and_last(of_blocks[0], k, v, context, blocks, last)
     block, place = _places(blocks)
     for which, number in enumerate((torch.zeros_like(last), last)):  # no scatter: a graph of one block is both
-        chosen = (blocks.place == number[blocks.graph])[block]
-        out = torch.where(chosen[:, None, None], outer[blocks.graph[block], :, which, place], out)
+        outermost = (blocks.place == number[blocks.graph])[block]
+        out = torch.where(outermost[:, None, None], outer[blocks.graph[block], :, which, place], out)
     return out
 
 
@@ -135,10 +122,10 @@ def _places(blocks: Tiles) -> tuple[Tensor, Tensor]:
 def _keys(blocks: Tiles, key_blocks: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Rows of the blocks that each block attends to, (T, H, S), and which of their nodes are real, (T, H, S, W)."""
     at = (torch.arange(len(mask), device=mask.device) - blocks.place)[:, None, None] + key_blocks
-    there = (key_blocks >= 0) & (at < len(mask))
-    at = at.where(there, 0)
-    there &= blocks.graph[at] == blocks.graph[:, None, None]
-    return at, mask[at] & there[..., None]
+    exists = (key_blocks >= 0) & (at < len(mask))
+    at = at.where(exists, 0)
+    exists &= blocks.graph[at] == blocks.graph[:, None, None]
+    return at, mask[at] & exists[..., None]
 
 
 def _slots(q: Tensor, k: Tensor, blocks: Tiles, at: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
@@ -152,13 +139,6 @@ def _slots(q: Tensor, k: Tensor, blocks: Tiles, at: Tensor, seen: Tensor) -> tup
     return index.transpose(0, 1), score[block, :, place].transpose(0, 1)
 
 
-def _gathered(q: Tensor, k: Tensor, v: Tensor, at: Tensor, seen: Tensor) -> Tensor:
-    """Attention of each block to its S blocks: q, k, v (T, H, W, D) -> (T, H, W, D)."""
-    head = torch.arange(q.size(1), device=q.device)[:, None]
-    k, v = (values[at, head].flatten(2, 3) for values in (k, v))  # (T, H, S * W, D)
-    return scaled_dot_product_attention(q, k, v, _visible(seen.flatten(2)[:, :, None]))
-
-
 def _first_and_last(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, blocks: Tiles, last: Tensor) -> Tensor:
     """Attention of the first and the last block of each graph to all its nodes: q (T, H, W, D) -> (B, H, 2, W, D)."""
     count = counts(blocks.graph, context.num_graphs)
@@ -166,48 +146,17 @@ def _first_and_last(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, bloc
     at = (first[:, None] + torch.stack([torch.zeros_like(last), last], dim=1)).clamp(0, len(q) - 1)  # (B, 2)
     padded, mask = to_padded(torch.cat([k, v], dim=1).flatten(1), context)
     k, v = padded.unflatten(2, (2, *k.shape[1:])).permute(2, 0, 3, 1, 4)  # (B, H, Nmax, D)
-    out = scaled_dot_product_attention(q[at].transpose(1, 2).flatten(2, 3), k, v, _visible(mask[:, None, None]))
+    out = scaled_dot_product_attention(q[at].transpose(1, 2).flatten(2, 3), k, v, _show_padding(mask[:, None, None]))
     return out.unflatten(2, (2, -1))
 
 
-def _visible(seen: Tensor) -> Tensor:
-    """Unmask all keys of a query without any key, which is padding: its row could turn into NaN."""
+def _show_padding(seen: Tensor) -> Tensor:
+    """Unmask all keys of a query without any, which is padding: its row could turn into NaN."""
     return seen | ~seen.any(-1, keepdim=True)
 
 
-def block_edges(context: GraphContext, blocks: Tiles, key_blocks: Tensor, last: Tensor, block_size: int) -> Tensor:
-    """List the pairs of nodes that attend to each other, as edges between flat rows ``node * H + head``.
-
-    Args:
-        context (GraphContext): the graphs.
-        blocks (Tiles): their blocks.
-        key_blocks (Tensor): blocks (numbers within the graph) that each block attends to; numbers of no block are
-            skipped.
-        last (Tensor): last block of each graph.
-        block_size (int): nodes of a block.
-
-    Shapes:
-        key_blocks (T, H, S), last (B,); returns (2, E), key and query of each pair, in the order of ``edge_attention``.
-    """
-    num_heads = key_blocks.size(1)
-    size, start = context.sizes[context.batch], context.ptr[context.batch]
-    is_global = (blocks.place == 0) | (blocks.place == last[blocks.graph])  # (T,)
-    key_blocks = key_blocks.masked_fill(is_global[:, None, None], -1)[blocks.context.batch]  # (N, H, S)
-    at = key_blocks[..., None] * block_size + torch.arange(block_size, device=size.device)  # place in the graph
-    local = (at >= 0) & (at < size[:, None, None, None])  # (N, H, S, block_size)
-    node, head, _, _ = local.nonzero(as_tuple=True)
-    local = torch.stack([start[node] + at[local], node]) * num_heads + head
-    queries = is_global[blocks.context.batch].nonzero().squeeze(1)
-    node = queries.repeat_interleave(size[queries])
-    before = (size[queries].cumsum(0) - size[queries]).repeat_interleave(size[queries])
-    key = start[node] + torch.arange(len(node), device=node.device) - before
-    every_head = torch.arange(num_heads, device=node.device)
-    whole = (torch.stack([key, node]) * num_heads)[..., None] + every_head  # (2, E', H)
-    return torch.cat([local, whole.flatten(1)], dim=1)
-
-
 ACTIVATIONS = {"relu": nn.ReLU, "sigmoid": nn.Sigmoid}
-FORMS = ("block_sparse", "edges")
+FORMS = ("block_sparse",)  # original_full of the public codes fails there, too
 
 
 # As in GraphGPS, the layers' dropout reaches BigBird, which has no dropout of weights.
@@ -237,12 +186,9 @@ class BigBirdAttention(nn.Module):
         use_bias (bool, optional): give queries, keys and values a bias. (default: False)
         hidden_act (str, optional): activation of the feed-forward network, a key of `ACTIVATIONS`. (default: "relu")
         layer_norm_eps (float, optional): added to the variance by the norms. (default: 1e-06)
-        form (str, optional): block_sparse gathers whole blocks, and pads the graphs to the largest one for the first
-            and last blocks; edges makes a list of the pairs and pads nothing, for graphs of very different sizes. Both
-            compute the same. (default: "block_sparse")
+        form (str, optional): "block_sparse", the public codes' ``attention_type``. (default: "block_sparse")
 
-    Shapes:
-        x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
+    Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
 
     Raises:
         ValueError: one of the arguments is out of its range.
@@ -261,13 +207,17 @@ class BigBirdAttention(nn.Module):
         use_bias: bool = False,
         hidden_act: Annotated[str, Choice(ACTIVATIONS)] = "relu",
         layer_norm_eps: Annotated[float, POSITIVE] = 1e-6,
-        form: Annotated[str, Registered("block_sparse or edges")] = "block_sparse",
+        form: Annotated[str, Registered("block_sparse")] = "block_sparse",
     ) -> None:
         super().__init__()
         dim_per_head(dim, num_heads)
-        _check_options(block_size, num_random_blocks, hidden_act, form)
-        self.num_heads, self.block_size, self.num_random_blocks = num_heads, block_size, num_random_blocks
-        self.form = form
+        check_least(1, block_size=block_size)
+        check_least(0, num_random_blocks=num_random_blocks)
+        check_choice(ACTIVATIONS, hidden_act=hidden_act)
+        check_choice(FORMS, form=form)
+        self.dim, self.num_heads = dim, num_heads
+        self.block_size, self.num_random_blocks = block_size, num_random_blocks
+        self.use_bias, self.hidden_act, self.layer_norm_eps = use_bias, hidden_act, layer_norm_eps
         self.query, self.key, self.value = (nn.Linear(dim, dim, bias=use_bias) for _ in range(3))
         self.out = nn.Linear(dim, dim)
         self.ffn = nn.Sequential(nn.Linear(dim, dim), ACTIVATIONS[hidden_act](), nn.Linear(dim, dim))
@@ -278,42 +228,20 @@ class BigBirdAttention(nn.Module):
     def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
         """Attend inside each graph: x (N, dim) -> (N, dim)."""
         context = GraphContext.of(context, x)
-        q, k, v = (linear(x).unflatten(1, (self.num_heads, -1)) for linear in (self.query, self.key, self.value))
-        h = self.out_norm(self.dropout(self.out(self._attend(q, k, v, context).flatten(1))) + x)
+        q, k, v = (split_heads(linear(x), self.num_heads) for linear in (self.query, self.key, self.value))
+        blocks, last = Tiles.of(context, self.block_size), self._last_blocks(context)
+        last_of_graph = last[blocks.graph]
+        fixed = fixed_blocks(blocks.place, last_of_graph)[:, None].expand(-1, self.num_heads, -1)
+        key_blocks = torch.cat([fixed, self._random_blocks(blocks.place, last_of_graph)], dim=-1)  # (T, H, 5 + R)
+        out = block_attention(q, k, v, context, blocks, key_blocks, last).flatten(1)
+        h = self.out_norm(self.dropout(self.out(out)) + x)
         return self.ffn_norm(self.dropout(self.ffn(h)) + h)
 
-    def extra_repr(self) -> str:
-        """Say dim, heads, the size and number of blocks, and other options that are not the default ones."""
-        always, use_bias = ("block_size", "num_random_blocks"), self.query.bias is not None
-        return described(self, self.out.in_features, self.num_heads, always=always, use_bias=use_bias)
-
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
-        blocks = Tiles.of(context, self.block_size)
-        last = self._last_blocks(context)
-        key_blocks = self._key_blocks(blocks.place, last[blocks.graph])
-        if self.form == "block_sparse":
-            return block_attention(q, k, v, context, blocks, key_blocks, last)
-        edge_index = block_edges(context, blocks, key_blocks, last, self.block_size)
-        out = edge_attention(*(values.flatten(0, 1)[:, None] for values in (q, k, v)), edge_index)  # (N * H, 1, D)
-        return out.view_as(q)
+    extra_repr = partialmethod(describe, "block_size", "num_random_blocks")
 
     def _last_blocks(self, context: GraphContext) -> Tensor:
         """Number of the last block of each graph (B,), -1 without nodes."""
         return (context.sizes - 1) // self.block_size
 
-    def _key_blocks(self, block: Tensor, last: Tensor) -> Tensor:
-        """Blocks that each block attends to, -1 for none: block and last (T,) -> (T, H, 5 + R)."""
-        fixed = fixed_blocks(block, last)[:, None].expand(-1, self.num_heads, -1)
-        return torch.cat([fixed, self._random_blocks(block, last)], dim=-1)
-
     def _random_blocks(self, block: Tensor, last: Tensor) -> Tensor:
         return random_blocks(block, last, self.num_heads, self.num_random_blocks, self.seed)  # (T, H, R)
-
-
-def _check_options(block_size: int, num_random_blocks: int, hidden_act: str, form: str) -> None:
-    for name, value, smallest in (("block_size", block_size, 1), ("num_random_blocks", num_random_blocks, 0)):
-        if value < smallest:
-            raise InputError(f"{name} must be >= {smallest}, got {value}")
-    for name, value, allowed in (("hidden_act", hidden_act, ACTIVATIONS), ("form", form, FORMS)):
-        if value not in allowed:
-            raise InputError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")

@@ -4,8 +4,7 @@ As in the public code, scores are clamped and multiplied by edge features, and t
 `ExpanderMessages` is message passing along the same edges: the suffix ``__exp`` in the public code's gt.layer_type.
 
 The low-width method (Shirzad et al.) has two forms of it: typed edges, whose three kinds have one learned vector each
-(`TypedEdgeStart`: no tensor of size edges times channels, an edge names the row of its kind), and a softmax over the
-few sampled edges into each node (`SampledEdgeAttention`).
+(`TypedEdgeStart`), and a softmax over the few sampled edges into each node (`SampledEdgeAttention`).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
+from graphgps_kmip.attention.head_arguments import check_dropout, check_least, describe, dim_per_head, split_heads
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.clamped_attention import clamped_attention
 from graphgps_kmip.ops.context import GraphContext, own_state
@@ -39,8 +38,7 @@ class ExphormerState:
         virtual (Tensor): features of the virtual nodes; virtual node v of graph g is row ``v * B + g`` here and node
             ``N + v * B + g`` in ``edges``.
 
-    Shapes:
-        edges (3, E), features (R, C), virtual (V * B, C).
+    Shapes: edges (3, E), features (R, C), virtual (V * B, C).
     """
 
     edges: Tensor
@@ -49,16 +47,9 @@ class ExphormerState:
 
 
 class ExphormerStart(nn.Module):
-    """Make the state of the first layer; its learned vectors exist once in a model.
+    """Make the state of the first layer; its learned vectors exist once in a model. See `ExphormerAttention`.
 
-    Args:
-        dim (int): channels.
-        num_virt_node (int): virtual nodes V per graph.
-        add_edge_index (bool): use the edges of the graph.
-        use_exp_edges (bool): use the edge set ``expander``.
-
-    Shapes:
-        context with edge_attr (E, dim) -> state.
+    Shapes: context with edge_attr (E, dim) -> state.
 
     Raises:
         ValueError: when called: the edges have no features of width dim.
@@ -111,9 +102,8 @@ class ExphormerAttention(nn.Module):
         x_i' &= \textstyle\sum_j s_{ij} V x_j / (\sum_j s_{ij} + 10^{-6})
 
     All expander edges share one learned vector; each virtual node has one for its edges from the nodes, and one for its
-    edges to them. A virtual node starts as a learned vector, the same in all graphs, and is then the output of the
-    layer before. All layers use the edge features of the first one, whatever a message passing branch makes of them.
-    Parameters that exist once for all layers are in ``initial_state``: a stack of layers keeps only the first one's.
+    edges to them. A virtual node starts as a learned vector, the same in all graphs. All layers use the edge features
+    of the first one. Parameters that exist once for all layers are in ``initial_state``: a stack keeps the first one's.
 
     Args:
         dim (int): channels in and out, of edge features too.
@@ -126,8 +116,7 @@ class ExphormerAttention(nn.Module):
             ``prep.use_exp_edges``. (default: True)
         use_bias (bool, optional): the four linear maps have biases. (default: False)
 
-    Shapes:
-        x (N, dim), context, state -> (N, dim), state; without a state (N, dim). A node without edges gets zeros.
+    Shapes: x (N, dim), context, state -> (N, dim), state; without a state (N, dim). A node without edges gets zeros.
 
     Raises:
         ValueError: an argument is out of its range, or no kind of edges is left.
@@ -146,14 +135,13 @@ class ExphormerAttention(nn.Module):
     ) -> None:
         super().__init__()
         dim_per_head(dim, num_heads)
-        if num_virt_node < 0:
-            raise InputError(f"prep.num_virt_node must be >= 0, got {num_virt_node}")
+        check_least(0, **{"prep.num_virt_node": num_virt_node})
         if not (num_virt_node or add_edge_index or use_exp_edges):
             raise InputError(
                 "Exphormer has no edges to attend along: set prep.add_edge_index or prep.use_exp_edges True, or "
                 "prep.num_virt_node to 1 or more"
             )
-        self.num_heads = num_heads
+        self.dim, self.num_heads, self.use_bias = dim, num_heads, use_bias
         self.num_virt_node, self.add_edge_index, self.use_exp_edges = num_virt_node, add_edge_index, use_exp_edges
         self.dropout = check_dropout(dropout)
         self.query, self.key, self.value, self.edge = (nn.Linear(dim, dim, bias=use_bias) for _ in range(4))
@@ -164,7 +152,7 @@ class ExphormerAttention(nn.Module):
     ) -> Tensor | tuple[Tensor, ExphormerState]:
         """Attend along the edges of the state: x (N, dim) -> (N, dim), and the state of the next layer.
 
-        Without a state it makes its own from the edges in the context, and returns only x, as other attentions do.
+        Without a state it makes one from the edges in the context, and returns only x.
         """
         context = GraphContext.of(context, x)
         if state is None:
@@ -176,24 +164,19 @@ class ExphormerAttention(nn.Module):
                 )
             return self(x, context, state)[0]
         nodes = torch.cat([x, state.virtual])  # (M, C)
-        q, k, v = (self._heads(linear, nodes) for linear in (self.query, self.key, self.value))
-        e = self._heads(self.edge, state.features.to(x.dtype))
+        q, k, v = (split_heads(linear(nodes), self.num_heads) for linear in (self.query, self.key, self.value))
+        e = split_heads(self.edge(state.features.to(x.dtype)), self.num_heads)
         out = clamped_attention(q, k, v, e, state.edges, self.dropout if self.training else 0.0).flatten(1)
         return out[: len(x)], replace(state, virtual=out[len(x) :])
 
-    def extra_repr(self) -> str:
-        """Say dim, heads, and other options that are not the default ones."""
-        return described(self, self.query.in_features, self.num_heads, use_bias=self.query.bias is not None)
-
-    def _heads(self, linear: nn.Linear, x: Tensor) -> Tensor:
-        return linear(x).unflatten(1, (self.num_heads, -1))  # (M, H, D)
+    extra_repr = describe
 
 
 class ExpanderMessages(nn.Module):
     """Message passing along graph edges and expander edges, called like an attention with a state.
 
-    All expander edges share one learned vector. New edge features of the module are the state of its own next layer;
-    the public code passes them to an Exphormer branch of the same layer, too.
+    All expander edges share one learned vector. New edge features are the state of the next layer of this branch; the
+    public code passes them to an Exphormer branch of the same layer, too.
 
     Args:
         conv (Module): ``(x, edge_index, edge_attr) -> (x, edge_attr)``, without a residual of nodes inside.
@@ -204,8 +187,7 @@ class ExpanderMessages(nn.Module):
         use_exp_edges (bool, optional): use the edge set ``expander`` where the context has it, ``prep.use_exp_edges``.
             (default: True)
 
-    Shapes:
-        x (N, C), context, state -> (N, C), state.
+    Shapes: x (N, C), context, state -> (N, C), state.
 
     Raises:
         ValueError: no kind of edges is left.
@@ -243,44 +225,36 @@ KINDS = ("graph", "expander", "self loop")  # by number
 
 
 def typed_edges(context: GraphContext, self_loops: bool = True) -> Tensor:
-    """Return source, target and kind of every edge of the attention graph, sorted by target.
+    """Return source, target and kind of every edge of the attention graph, sorted by target: (3, E), int64.
 
-    These are the edges of the graph, those of the edge set ``expander`` where there is one, and one self loop of each
-    node. A pair that is an edge of the graph and of the expander counts twice, as does a self loop of the graph.
+    These are the edges of the graph, those of the edge set ``expander`` where there is one, and a self loop of each
+    node. A pair that is an edge of the graph and of the expander counts twice, as does a self loop of the graph. Those
+    of a target are in this order.
 
     Args:
         context (GraphContext): the graphs of a batch.
         self_loops (bool, optional): False leaves out the self loops, but those of the graph. (default: True)
-
-    Shapes: (3, E), int64. Edges of a target: graph, then expander, then its self loop, each in the given order.
     """
     nothing = context.batch.new_empty(2, 0)
     num_loops = len(context.batch) if self_loops else 0
     loops = torch.arange(num_loops, device=context.batch.device).expand(2, -1)
     expander, _ = context.edge_sets.get(EXPANDER, (nothing, None))
     sets = (nothing if context.edge_index is None else context.edge_index, expander, loops)  # in order of their kinds
-    count, device = sum(one.size(1) for one in sets), context.batch.device
+    device, count = context.batch.device, sum(edge_index.size(1) for edge_index in sets)
     edges = context.batch.new_empty(3, count)
     narrow = torch.int32 if len(context.batch) < 2**31 else torch.int64  # sorts in half the time and memory
-    target, order = torch.cat([one[1].to(narrow) for one in sets]).sort(stable=True)
+    target, order = torch.cat([edge_index[1].to(narrow) for edge_index in sets]).sort(stable=True)
     edges[1] = target  # neighbouring targets are neighbours in memory
     del target
-    kind = [
-        torch.full((), number, dtype=torch.uint8, device=device).expand(one.size(1)) for number, one in enumerate(sets)
-    ]
-    edges[2] = torch.cat(kind)[order]
-    edges[0] = torch.cat([one[0].to(narrow) for one in sets])[order]
+    scalars = (torch.full((), kind, dtype=torch.uint8, device=device) for kind in range(len(sets)))
+    kinds = torch.cat([kind.expand(edge_index.size(1)) for kind, edge_index in zip(scalars, sets, strict=True)])
+    edges[2] = kinds[order]
+    edges[0] = torch.cat([edge_index[0].to(narrow) for edge_index in sets])[order]
     return edges
 
 
 class TypedEdgeStart(nn.Module):
-    """Make the state of the first layer: typed edges, and one learned vector for each kind.
-
-    The state is that of Exphormer attention, without virtual nodes, so that it serves that attention, too.
-
-    Args:
-        dim (int): channels C.
-        self_loops (bool, optional): see `typed_edges`. (default: True)
+    """Make the state of the first layer, without virtual nodes: `typed_edges`, and one learned vector for each kind.
 
     Shapes: context -> state with edges (3, E) and features (3, C).
     """
@@ -309,8 +283,8 @@ class SampledEdgeAttention(nn.Module):
     for a sampled edge j -> i of kind r (Shirzad et al., stage 2). As in the public code, there is no factor
     :math:`1 / \sqrt{D}` and no output map.
 
-    An edge that was drawn twice counts twice; a target without edges gets zeros. Its edges change from layer to layer,
-    so that it is no attention of ``gt.layer_type``'s branches: the network `SpexphormerModel` calls it.
+    An edge that was drawn twice counts twice; a target without edges gets zeros. As its edges change from layer to
+    layer, the network `SpexphormerModel` calls it, and no ``gt.layer_type`` does.
 
     Args:
         dim (int): channels in and out.
@@ -327,21 +301,19 @@ class SampledEdgeAttention(nn.Module):
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
         dim_per_head(dim, num_heads)
-        self.num_heads = num_heads
+        self.dim, self.num_heads = dim, num_heads
         self.query, self.key, self.value, self.edge = (nn.Linear(dim, dim, bias=False) for _ in range(4))
         self.edge_bias = nn.Linear(dim, num_heads)
 
     def forward(self, x: Tensor, edges: Tensor, num_targets: int, types: Tensor) -> Tensor:
         """Attend along the edges."""
         types = types.to(x.dtype)
-        given = ((self.query, x[:num_targets]), (self.key, x), (self.value, x), (self.edge, types))
-        q, k, v, e = (linear(rows).unflatten(1, (self.num_heads, -1)) for linear, rows in given)
+        pairs = ((self.query, x[:num_targets]), (self.key, x), (self.value, x), (self.edge, types))
+        q, k, v, e = (split_heads(linear(rows), self.num_heads) for linear, rows in pairs)
         return self.attend(q, k, v, e, self.edge_bias(types), edges).flatten(1)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor, edges: Tensor) -> Tensor:
         """Return the output of each head; arguments and shapes as of `clamped_attention`."""
         return clamped_attention(q, k, v, e, edges, bias=bias, limit=LARGEST_SAMPLED_LOGIT, eps=0.0, scale=1.0)
 
-    def extra_repr(self) -> str:
-        """Say dim and heads."""
-        return f"dim={self.query.in_features}, num_heads={self.num_heads}"
+    extra_repr = describe

@@ -1,10 +1,9 @@
 """Full softmax attention (transformer) inside each graph, by fused kernels.
 
-torch's fused CPU kernel supports neither dropout, for which it falls back to the whole score matrix, nor graphs of
-different sizes, which are padded to the largest one. So on a CPU fused C loops (``native/full_attention.c``) compute
-each graph and head separately, without padding, without storing weights, and with cheap dropout. On a GPU torch's fused
-attention runs, on graphs padded to the largest one. `BiasedFullAttention` adds a bias for each pair of nodes, as
-Graphormer does.
+torch's fused CPU kernel neither supports dropout nor graphs of different sizes. So on a CPU C loops
+(``native/full_attention.c``) compute each graph and head separately, without padding, without storing weights, and with
+cheap dropout. On a GPU torch's fused attention runs, on graphs padded to the largest one. `BiasedFullAttention` adds a
+bias for each pair of nodes, as Graphormer does.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.nn.functional import scaled_dot_product_attention
 
-from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
+from graphgps_kmip.attention.head_arguments import check_dropout, describe, dim_per_head
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.context import AttentionGraph, GraphContext, check_bounds, complete_pairs
 from graphgps_kmip.ops.dense import from_padded, to_padded
 from graphgps_kmip.ops.host_copies import host_copy
 from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_reason
-from graphgps_kmip.ops.operators import NotFinite, operator, overflow, refuse_second_derivative
+from graphgps_kmip.ops.operators import operator, overflow, refuse_second_derivative
 from graphgps_kmip.ops.pair_attention import PAIR_WORK, padded_pairs, pair_attention
 from graphgps_kmip.registry import register
 
@@ -42,23 +41,16 @@ def full_attention(qkv: Tensor, context: GraphContext, num_heads: int, dropout: 
     r"""Compute ``softmax(Q K^T / sqrt(D)) V`` in each graph and head, weights dropped with a probability.
 
     Gradients flow to qkv. Results repeat bit for bit, on any number of threads. The dropout mask follows from one
-    number drawn from torch's generator.
+    number drawn from torch's generator; the probability has steps of 2^-32.
 
-    Args:
-        qkv (Tensor): queries, keys and values of all heads, side by side.
-        context (GraphContext): the graphs.
-        num_heads (int): H.
-        dropout (float, optional): probability to drop a weight (in steps of 2^-32). (default: 0.0)
-
-    Shapes:
-        qkv (N, 3 H D) -> (N, H D).
+    Shapes: queries, keys and values of all heads side by side (N, 3 H D) -> (N, H D).
 
     Raises:
         MemoryError: not enough for the keys and values of one head of the largest graph.
         NotFinite: qkv is finite, but inner products of queries and keys overflow.
         ValueError: the boundaries of the graphs are not those of these nodes.
 
-    Cost: sum_g N_g^2 H D time; beside inputs and results, the largest graph's keys and values for each thread.
+    Cost: sum_g N_g^2 H D time; besides inputs and results, the largest graph's keys and values for each thread.
     """
     seed = torch.randint(2**62, ()) if dropout else None
     return _full_attention(qkv, context.ptr, num_heads, dropout, seed)[0]
@@ -71,7 +63,8 @@ def _attend(qkv: Tensor, ptr: Tensor, num_heads: int, dropout: float, seed: Tens
     _call(qkv, None, ptr, (num_heads, dropout, seed), out, lse, None)
     # a sum carries a NaN along and is the cheapest look
     if not math.isfinite(lse.sum().item()) and not lse.isfinite().all() and qkv.isfinite().all():
-        raise _overflow(qkv)
+        q, k, _ = (float(part.abs().max()) for part in qkv.chunk(3, 1))
+        raise overflow(q, k, qkv.dtype)
     return out, lse
 
 
@@ -80,36 +73,25 @@ def _attend_back(
     seed: Tensor | None,
 ) -> Tensor:  # fmt: skip
     """Compute the weights again, tile by tile."""
-    qkv, grad_out, out, lse = (one.contiguous() for one in (qkv, grad_out, out, lse))
+    qkv, grad_out, out, lse = (tensor.contiguous() for tensor in (qkv, grad_out, out, lse))
     grad = torch.empty_like(qkv)
     _call(qkv, grad_out, ptr, (num_heads, dropout, seed), out, lse, grad)
     return grad
 
 
-def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
     qkv, ptr, ctx.num_heads, ctx.dropout, seed = inputs
     ctx.save_for_backward(qkv, ptr, *output, seed)
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)  # no zeros for that one
 
 
-def _gradients(ctx: Any, grad_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+def _differentiate(ctx: Any, grad_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
     if grad_out is None:
         return (None,) * 5
     refuse_second_derivative("full attention")
     qkv, ptr, out, lse, seed = ctx.saved_tensors
     return _full_attention_backward(grad_out, qkv, ptr, out, lse, ctx.num_heads, ctx.dropout, seed), *[None] * 4
-
-
-def _largest(ptr: Tensor, num_nodes: int) -> int:
-    """Nodes of the largest graph; compiled code will read by these boundaries.
-
-    Raises:
-        ValueError: they are not those of the nodes.
-    """
-    bounds = host_copy(ptr).tolist()
-    check_bounds(bounds, num_nodes)
-    return max((end - start for start, end in pairwise(bounds)), default=0)
 
 
 _full_attention_backward = operator(
@@ -125,8 +107,8 @@ _full_attention = operator(
         qkv.new_empty(qkv.size(0), qkv.size(1) // 3),
         qkv.new_empty(qkv.size(0), num_heads),
     ),
-    keep=_keep,
-    gradients=_gradients,
+    keep=_save,
+    gradients=_differentiate,
 )  # fmt: skip
 
 
@@ -139,7 +121,9 @@ def _call(
     lse: Tensor,
     grad: Tensor | None,
 ) -> None:
-    (num_heads, dropout, seed), max_nodes, ptr = options, _largest(ptr, len(qkv)), ptr.long().contiguous()
+    (num_heads, dropout, seed), bounds, ptr = options, host_copy(ptr).tolist(), ptr.long().contiguous()
+    check_bounds(bounds, len(qkv))  # compiled code reads by them
+    max_nodes = max((end - start for start, end in pairwise(bounds)), default=0)
     pairs = len(qkv) * max_nodes * num_heads
     failed = load("full_attention", *dtype_flags(qkv.dtype)).full_attention(
         *map(pointer, (qkv, grad_out, ptr)),
@@ -154,11 +138,6 @@ def _call(
         raise MemoryError(f"not enough memory for full attention in a graph of {max_nodes} nodes")
 
 
-def _overflow(qkv: Tensor) -> NotFinite:
-    q, k, _ = (float(part.abs().max()) for part in qkv.chunk(3, 1))
-    return overflow(q, k, qkv.dtype)
-
-
 @register("attention", "Transformer")
 class FullAttention(nn.Module):
     """Multi-head attention where every node attends to all nodes of its graph.
@@ -171,8 +150,7 @@ class FullAttention(nn.Module):
         num_heads (int): heads; must divide dim.
         dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
 
-    Shapes:
-        x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
+    Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
 
     Raises:
         ValueError: dim is not divisible by num_heads, or dropout is not in [0, 1).
@@ -181,8 +159,7 @@ class FullAttention(nn.Module):
     def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         dim_per_head(dim, num_heads)
-        self.num_heads = num_heads
-        self.dropout = check_dropout(dropout)
+        self.dim, self.num_heads, self.dropout = dim, num_heads, check_dropout(dropout)
         self.qkv = nn.Linear(dim, 3 * dim)
         self.out = nn.Linear(dim, dim)
         nn.init.xavier_uniform_(self.qkv.weight)
@@ -196,8 +173,12 @@ class FullAttention(nn.Module):
         qkv = self.qkv(x)
         if can_run(qkv, context, self.num_heads, dropout):
             return self.out(full_attention(qkv, context, self.num_heads, dropout))
-        q, k, v, mask = self._padded(qkv, context)
-        out = scaled_dot_product_attention(q, k, v, _key_mask(mask, context), dropout)  # (B, H, Nmax, D)
+        q, k, v, mask = self._pad(qkv, context)
+        if context.min_nodes == context.max_nodes:  # no padding: without a mask run the fastest kernels
+            mask = None
+        else:  # a graph without nodes attends to its padding: a row without any key could turn into NaN
+            mask = (mask | ~mask.any(1, keepdim=True))[:, None, None]  # (B, 1, 1, Nmax)
+        out = scaled_dot_product_attention(q, k, v, mask, dropout)  # (B, H, Nmax, D)
         return self.out(from_padded(out.transpose(1, 2).flatten(2), context))
 
     @torch.no_grad()
@@ -205,13 +186,11 @@ class FullAttention(nn.Module):
         """Return all weights: K = Nmax slots per node, in the order of the nodes of its graph, without dropout."""
         return self.weights(x, GraphContext.of(context, x))
 
-    def extra_repr(self) -> str:
-        """Say dim, heads and dropout."""
-        return described(self, self.out.in_features, self.num_heads)
+    extra_repr = describe
 
     def weights(self, x: Tensor, context: GraphContext, bias: Tensor | None = None) -> AttentionGraph:
         """Return all weights, with a bias (B, H, Nmax, Nmax) added to the scores."""
-        q, k, _, mask = self._padded(self.qkv(x), context)
+        q, k, _, mask = self._pad(self.qkv(x), context)
         score = q @ k.mT / math.sqrt(q.size(-1))  # (B, H, Nmax, Nmax)
         score = (score if bias is None else score + bias).transpose(1, 2).flatten(2)  # (B, Nmax, H * Nmax)
         mask = mask[context.batch]  # (N, Nmax), the keys of each node
@@ -220,19 +199,11 @@ class FullAttention(nn.Module):
         index = context.ptr[context.batch, None] + torch.arange(context.max_nodes, device=x.device)
         return AttentionGraph(index.masked_fill(~mask, -1).expand_as(weight), weight)
 
-    def _padded(self, qkv: Tensor, context: GraphContext) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _pad(self, qkv: Tensor, context: GraphContext) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Padded q, k and v (B, H, Nmax, D) and the mask (B, Nmax) of real nodes."""
         padded, mask = to_padded(qkv, context)
         q, k, v = padded.unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # (B, Nmax, 3, H, D)
         return q, k, v, mask
-
-
-def _key_mask(mask: Tensor, context: GraphContext) -> Tensor | None:
-    """Which keys a query may see, (B, 1, 1, Nmax); None (the fastest kernels) without padding."""
-    if context.min_nodes == context.max_nodes:
-        return None
-    # a graph without nodes attends to its padding: a row without any key could turn into NaN
-    return (mask | ~mask.any(1, keepdim=True))[:, None, None]
 
 
 @register("attention", "BiasedTransformer", breaks=("batch_vector",))
@@ -242,9 +213,9 @@ class BiasedFullAttention(nn.Module):
     .. math:: \mathrm{out}(\mathrm{concat}_h \, \mathrm{softmax}(Q_h K_h^T / \sqrt{D} + B_h) V_h)
 
     (Ying et al. 2021, equations 6 and 7.) Row 0 of ``context.pair_index`` attends to row 1 with the biases in
-    ``context.pair_attr``; the biases of a pair that is given twice are added, a pair that is not given has none. Memory
-    and time are those of sum_g N_g^2 * num_heads numbers where the C loops run; elsewhere (on a GPU, half
-    precision on a CPU) graphs are padded to the largest one.
+    ``context.pair_attr``; those of a pair that is listed twice are added, a pair that is not listed has none. Memory
+    and time are those of sum_g N_g^2 * num_heads numbers where the C loops run; elsewhere (on a GPU, in half
+    precision) graphs are padded to the largest one.
 
     Args:
         dim (int): channels in and out.
@@ -267,14 +238,9 @@ class BiasedFullAttention(nn.Module):
         """Attend inside each graph: x (N, dim) -> (N, dim)."""
         context, attention = GraphContext.of(context, x), self.attention
         qkv, theta = attention.qkv(x), pair_bias(context, attention.num_heads)
-        out = pair_attention(
-            qkv,
-            context,
-            attention.num_heads,
-            scale=1 / math.sqrt(x.size(1) / attention.num_heads),
-            theta=theta,
-            dropout=attention.dropout if self.training else 0.0,
-        )
+        options = {"scale": 1 / math.sqrt(x.size(1) / attention.num_heads), "theta": theta}
+        options["dropout"] = attention.dropout if self.training else 0.0
+        out = pair_attention(qkv, context, attention.num_heads, **options)
         return attention.out(out)
 
     @torch.no_grad()

@@ -1,8 +1,7 @@
 """GECO (Sancak et al.): propagation to neighbours, then gated convolutions over all nodes, in place of attention.
 
-There is no public code. Where the paper is silent this follows the operator that it builds on, Hyena (Poli et al.
-2023), and where it has two forms both are options; docs/geco.md lists them. `HyenaAttention` is the baseline of its
-table 6.
+There is no public code. Where the paper is silent this follows Hyena (Poli et al. 2023), the baseline of its table 6
+(`HyenaAttention`), and where it has two forms both are options; docs/geco.md lists them.
 """
 
 from __future__ import annotations
@@ -13,28 +12,20 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.attention.head_arguments import check_dropout
-from graphgps_kmip.attention.long_filter import (
-    NORMS,
-    FilterLayers,
-    FilterPlaces,
-    FilterShape,
-    FilterWidth,
-    LongFilter,
-    Segments,
-    place_features,
-)
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.attention.head_arguments import check_choice, check_dropout, check_least
+from graphgps_kmip.attention.long_filter import NORMS, FilterShape, LongFilter, Segments, place_features
 from graphgps_kmip.ops.circular_convolution import circular_convolution, gated_convolutions
 from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.ops.direct_convolution import can_sum
 from graphgps_kmip.ops.propagation import ADJACENCIES, adjacency, propagate
 from graphgps_kmip.ops.size_groups import SizeGroups
-from graphgps_kmip.ranges import Choice, whole
+from graphgps_kmip.ranges import SOME_LAYERS, WIDTH, Choice, whole
 from graphgps_kmip.registry import register
 
 FORMS = ("gate_after", "gate_first")
 LOCAL_BLOCKS = ("propagation", "convolution", "none")
+FilterWidth, FilterPlaces = Annotated[int, WIDTH], Annotated[int, whole(3, 1001)]
+FilterLayers = Annotated[int, SOME_LAYERS]
 
 
 class GlobalContextBlock(nn.Module):
@@ -44,13 +35,7 @@ class GlobalContextBlock(nn.Module):
     ``gate_after`` is algorithm 1, K times :math:`V \leftarrow P_i \odot (F_i * V)`;
     ``gate_first`` is equation 4, K - 1 times :math:`V \leftarrow F_i * (P_i \odot V)`, and :math:`P_K \odot V`.
 
-    Args:
-        dim_in (int): channels in.
-        dim (int): channels out.
-        order (int, optional): gates K. (default: 2)
-        form (str, optional): ``gate_after`` or ``gate_first``. (default: ``gate_after``)
-        shape (FilterShape, optional): size of the network that makes the filters. (default: ``FilterShape()``)
-        filter_norm (str, optional): ``l1``, ``l2`` or ``none``, see `LongFilter`. (default: ``l1``)
+    Arguments are those of `GECOAttention`, and dim_in, the channels in.
 
     Shapes: x (N, dim_in), groups -> (N, dim).
 
@@ -58,22 +43,10 @@ class GlobalContextBlock(nn.Module):
         ValueError: an argument is out of its range.
     """
 
-    def __init__(
-        self,
-        dim_in: int,
-        dim: int,
-        *,
-        order: int = 2,
-        form: str = "gate_after",
-        shape: FilterShape = FilterShape(),  # noqa: B008
-        filter_norm: str = "l1",
-    ) -> None:
+    def __init__(self, dim_in: int, dim: int, *, order: int, form: str, shape: FilterShape, filter_norm: str) -> None:
         super().__init__()
-        if form not in FORMS:
-            raise InputError(f"form must be one of {', '.join(FORMS)}, got {form!r}")
-        least = 1 if form == "gate_after" else 2
-        if order < least:
-            raise InputError(f"order must be {least} or more for the form {form}, got {order}")
+        check_choice(FORMS, form=form)
+        check_least(1 if form == "gate_after" else 2, **{f"order with the form {form}": order})
         self.dim, self.order, self.form = dim, order, form
         self.project = nn.Linear(dim_in, (order + 1) * dim)
         num_filters = order if form == "gate_after" else order - 1
@@ -83,7 +56,7 @@ class GlobalContextBlock(nn.Module):
         """Mix the nodes of each graph."""
         if can_sum(x, x, groups):
             gates_and_value = self.project(x)
-        else:  # a product of this form has the nodes of each channel one behind the other, as transforms read them
+        else:  # the nodes of a channel are contiguous in a product of this form, as transforms read them
             gates_and_value = torch.addmm(self.project.bias[:, None], self.project.weight, x.mT).mT
         return gated_convolutions(gates_and_value, self.filters(groups.sizes), groups, self.form == "gate_first")
 
@@ -98,8 +71,8 @@ class GECOAttention(nn.Module):
 
     .. math:: x' = GCB(BatchNorm([x, \hat A x]))
 
-    Every graph is convolved by itself, along the order of its nodes: cyclic shifts of that order commute with the
-    layer, other orders give other outputs. Time is that of K N log N + M numbers, memory that of K N + M.
+    Each graph is convolved along the order of its nodes: cyclic shifts of that order commute with the layer, other
+    orders give other outputs. Time is that of K N log N + M numbers, memory that of K N + M.
 
     Args:
         dim (int): channels in and out.
@@ -111,7 +84,7 @@ class GECOAttention(nn.Module):
             ablation), or ``none``. (default: ``propagation``)
         adjacency (str, optional): of the propagation: ``symmetric``, ``mean`` or ``sum``. (default: ``symmetric``)
         conv_width (int, optional): width of the local convolution. (default: 10)
-        batch_norm (bool, optional): normalise behind the local block. (default: True)
+        batch_norm (bool, optional): normalise after the local block. (default: True)
         filter_width, filter_places, filter_layers (int, optional): network of the filters, see `FilterShape`. (default:
             64, 33, 2)
         filter_norm (str, optional): ``l1``, ``l2`` or ``none``, see `LongFilter`. (default: ``l1``)
@@ -140,8 +113,7 @@ class GECOAttention(nn.Module):
         filter_norm: Annotated[str, Choice(tuple(NORMS))] = "l1",
     ) -> None:
         super().__init__()
-        if local not in LOCAL_BLOCKS:
-            raise InputError(f"local must be one of {', '.join(LOCAL_BLOCKS)}, got {local!r}")
+        check_choice(LOCAL_BLOCKS, local=local)
         self.local, self.adjacency = local, adjacency
         self.convolution = NodeConvolution(dim, conv_width) if local == "convolution" else None
         width = dim if local == "none" else 2 * dim
@@ -154,27 +126,21 @@ class GECOAttention(nn.Module):
         """Mix the nodes of each graph: x (N, dim) -> (N, dim)."""
         context = GraphContext.of(context, x)
         groups = context.size_groups
-        return self.dropout(self.mix(self.norm(self._with_neighbours(x, context, groups)), groups))
-
-    def _with_neighbours(self, x: Tensor, context: GraphContext, groups: SizeGroups) -> Tensor:
-        if self.convolution is not None:
-            return torch.cat([x, self.convolution(x, groups)], 1)
-        if self.local == "none":
-            return x
-        if context.edge_index is None:
-            return torch.cat([x, torch.zeros_like(x)], 1)
-        wide = torch.promote_types(x.dtype, torch.float32)
-        return torch.cat([x, propagate(x, adjacency(context.edge_index, len(x), self.adjacency, wide))], 1)
+        if self.local == "convolution":
+            x = torch.cat([x, self.convolution(x, groups)], 1)
+        elif self.local == "propagation" and context.edge_index is None:
+            x = torch.cat([x, torch.zeros_like(x)], 1)
+        elif self.local == "propagation":
+            wide = torch.promote_types(x.dtype, torch.float32)
+            x = torch.cat([x, propagate(x, adjacency(context.edge_index, len(x), self.adjacency, wide))], 1)
+        return self.dropout(self.mix(self.norm(x), groups))
 
 
 class NodeConvolution(nn.Module):
-    """Convolution of each channel with a short learned filter along the nodes of each graph, around its end.
+    """Circular convolution of each channel with a short learned filter along the nodes of each graph.
 
-    The local block of the paper's ablation (table 5), as far as it is described.
-
-    Args:
-        dim (int): channels.
-        width (int): taps, of the places before a node and itself; those beyond the size of a graph wrap around.
+    The local block of the paper's ablation (table 5), as far as it is described. Taps are those of the places before a
+    node and itself; those beyond the size of a graph wrap around.
 
     Shapes: x (N, dim), groups -> (N, dim).
     """
@@ -200,25 +166,20 @@ FASTEST, SLOWEST = 0.3, 1.5  # .. this fraction of the sequence, from its first 
 def causal_convolution(x: Tensor, filters: Tensor, ptr: Tensor, sizes: tuple[int, ...]) -> Tensor:
     r"""Convolve each graph with the filter of its size, :math:`y_t = \sum_{i \le t} x_i z_{t-i}`.
 
-    A circular convolution of each graph with as many zeros behind it.
+    A circular convolution of each graph padded with as many zeros as it has nodes.
 
-    Args:
-        x (Tensor): nodes, sorted by graph.
-        filters (Tensor): filters of all sizes, one behind the other.
-        ptr (Tensor): first node of each graph, and N at the end.
-        sizes (tuple[int, ...]): distinct sizes above 0, ascending.
-
-    Shapes: x (N, C), filters (sum of sizes, C), ptr (B+1,); returns (N, C).
+    Shapes: x (N, C), sorted by graph, filters of all distinct sizes above 0, ascending and concatenated (sum of sizes,
+    C), ptr (B+1,); returns (N, C).
     """
-    place, tap = (_with_as_many_zeros(count) for count in (ptr.diff(), torch.tensor(sizes, device=x.device).long()))
+    place, tap = (_places_with_zeros(count) for count in (ptr.diff(), torch.tensor(sizes, device=x.device).long()))
     padded, taps = (
-        one.new_zeros(2 * len(one), one.size(1)).index_copy(0, at, one) for one, at in ((x, place), (filters, tap))
+        rows.new_zeros(2 * len(rows), rows.size(1)).index_copy(0, at, rows) for rows, at in ((x, place), (filters, tap))
     )
     return circular_convolution(padded, taps, SizeGroups.of(2 * ptr))[place]
 
 
-def _with_as_many_zeros(counts: Tensor) -> Tensor:
-    """Return where rows go when each group of (counts) rows gets as many zeros behind it."""
+def _places_with_zeros(counts: Tensor) -> Tensor:
+    """Return where rows go when each group of (counts) rows is followed by as many zeros."""
     first = (counts.cumsum(0) - counts).repeat_interleave(counts)
     return torch.arange(len(first), device=counts.device) + first
 
@@ -228,8 +189,7 @@ class HyenaAttention(nn.Module):
     r"""Hyena operator of order 2 (Poli et al. 2023) along the order of the nodes of each graph; it reads no edges.
 
     As in the reference implementation: a short causal convolution after the input map, a gate, a long causal
-    convolution whose implicit filter decays exponentially, a skip, a second gate, an output map. It is causal: a node
-    depends on the nodes before it.
+    convolution, a skip, a second gate, an output map. A node depends on the nodes before it.
 
     .. math:: y = W_o (x_0 \odot (z * (x_1 \odot v) + D \odot x_1 \odot v)), \qquad [x_0, x_1, v] = s * W_i x
 
@@ -292,7 +252,7 @@ class HyenaAttention(nn.Module):
         return out
 
     def _filters(self, sizes: tuple[int, ...]) -> Tensor:
-        """The filters of all sizes one behind the other, (sum of sizes, C)."""
+        """Return the filters of all sizes, concatenated, (sum of sizes, C)."""
         taps = self.filter(sizes)
         if not self.decay:
             return taps

@@ -1,7 +1,7 @@
 """KMIPGPSConv: torch_geometric's GPSConv with k-MIP attention, or with any other attention of this package.
 
-``GPSConv.forward`` calls its ``attn`` only if that is one of two classes of torch and torch_geometric; any other module
-that is put there is passed over without a word.
+``GPSConv.forward`` calls its ``attn`` only if that is one of two classes of torch and torch_geometric, and ignores any
+other module.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from graphgps_kmip.attention.kmip import KMIPAttention
 class KMIPGPSConv(GPSConv):
     """`torch_geometric.nn.GPSConv` whose global attention is `KMIPAttention`.
 
-    Any other attention ``(x, batch) -> x`` of this package is called, too, once it stands in ``layer.attn``.
+    Any other attention ``(x, batch) -> x`` of this package may be assigned to ``layer.attn``.
 
     Args:
         channels (int): Columns C of the node features.
@@ -32,8 +32,7 @@ class KMIPGPSConv(GPSConv):
         norm_kwargs (dict, optional): Arguments of the norm. (default: ``None``)
         attn_kwargs (dict, optional): Options of `KMIPAttention`, such as ``{"k": 20}``. (default: ``None``)
 
-    Shapes:
-        x (N, C), edge_index (2, E), batch (N,) in order of the graphs, or None -> (N, C).
+    Shapes: x (N, C), edge_index (2, E), batch (N,) in order of the graphs, or None -> (N, C).
     """
 
     def __init__(

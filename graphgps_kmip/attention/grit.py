@@ -1,7 +1,7 @@
 """GRIT attention (Ma et al. 2023, section 3.2): vectors as scores of pairs of nodes, which are the next pair features.
 
-The mathematics is that of the public code. Differs in memory and time, see `grit_operator.py`, and in what it does
-without relative encodings: pairs then have zeros, and the features of the edges between them.
+The mathematics is that of the public code. Differs in memory and time, see `grit_operator.py`; without relative
+encodings pairs have zeros, and the features of the edges between them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
+from graphgps_kmip.attention.head_arguments import (
+    check_choice,
+    check_dropout,
+    check_least,
+    describe,
+    dim_per_head,
+    split_heads,
+)
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.context import GraphContext, complete_pairs
 from graphgps_kmip.ops.grit_operator import PairFeatures, PairMaps, PairSettings, grit_attention
@@ -25,14 +32,7 @@ ACTS = ("relu", "none")
 
 @dataclass(frozen=True, eq=False)
 class GRITState:
-    """State that is passed from layer to layer: features of pairs, and what scales nodes by their degree.
-
-    Args:
-        pairs (PairFeatures): features of pairs.
-        log_degree (Tensor): log(1 + degree) of each node.
-
-    Shapes: pairs (P, C), log_degree (N, 1).
-    """
+    """State that is passed from layer to layer: features of pairs (P, C), and log(1 + degree) of each node (N, 1)."""
 
     pairs: PairFeatures
     log_degree: Tensor
@@ -71,7 +71,7 @@ class PairUpdate(nn.Module):
     @property
     def needed(self) -> bool:
         """Whether anything reads new pair features: later layers, or running statistics of their norm."""
-        return self.update or (self.training and any(isinstance(one, RowBatchNorm) for one in self.norm))
+        return self.update or (self.training and any(isinstance(norm, RowBatchNorm) for norm in self.norm))
 
     def maps(self, like: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Return the weight (C, C) and the bias (C,) of the update, None for the identity."""
@@ -86,16 +86,14 @@ class PairUpdate(nn.Module):
         """Return the pair features of the next layer: old (P, C), sums new (P, C) before the norm."""
         if new is None:
             return old
-        new = new if self.update else new.detach()  # the norm of what nothing reads moves its statistics alone
-        *first, last = self.norm if len(self.norm) else [nn.Identity()]
-        for norm in first:
-            new = norm(new)
-        if isinstance(last, RowBatchNorm):
-            scale, shift = last.affine(new)
-            found = PairFeatures(new, old.index, scale, shift)
-        else:
-            found = PairFeatures(last(new), old.index)
-        return found if self.update else old
+        new = new if self.update else new.detach()  # what nothing reads moves the statistics of the norm only
+        scale = shift = None
+        for norm in self.norm:
+            if isinstance(norm, RowBatchNorm) and norm is self.norm[-1]:
+                scale, shift = norm.affine(new)
+            else:
+                new = norm(new)
+        return PairFeatures(new, old.index, scale, shift) if self.update else old
 
 
 class GRITAttention(nn.Module):
@@ -112,7 +110,7 @@ class GRITAttention(nn.Module):
     features, and its edge features at their pairs (an edge u -> v at query v, key u). ``degree`` of the context is d,
     the number of edges into a node where it has none.
 
-    Cost: P C^2, see `grit_attention`. Pairs of a list are attended to alone; without a list all pairs of a graph are.
+    Cost: P C^2, see `grit_attention`. Only listed pairs are attended to; without a list all pairs of a graph are.
 
     Args:
         dim (int): channels in and out, of pairs, too.
@@ -120,14 +118,13 @@ class GRITAttention(nn.Module):
         dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
         pairs (PairUpdate, optional): (default: ``PairUpdate(dim)``)
         clamp (float, optional): largest absolute value of a logit; None: any. (default: 5.0)
-        act (str, optional): "relu" behind the scores, or "none". (default: "relu")
+        act (str, optional): "relu" of the scores, or "none". (default: "relu")
         use_bias (bool, optional): biases of K and V. (default: False)
         edge_enhance (bool, optional): the term U s. (default: True)
         deg_scaler (bool, optional): the factors theta. (default: True)
         out_dropout (float, optional): probability to drop an entry of h, in training only. (default: 0.0)
 
-    Shapes:
-        x (N, dim), context with pair_attr (P, dim) or none, state -> (N, dim), state; without a state (N, dim).
+    Shapes: x (N, dim), context with pair_attr (P, dim) or none, state -> (N, dim), state; without a state (N, dim).
 
     Raises:
         ValueError: an argument is out of its range; when called: pair features of another width.
@@ -149,11 +146,10 @@ class GRITAttention(nn.Module):
     ) -> None:
         super().__init__()
         dim_head = dim_per_head(dim, num_heads)
-        if act not in ACTS:
-            raise InputError(f"gt.grit.act must be one of {', '.join(ACTS)}, got {act!r}")
-        if clamp is not None and clamp < 0:
-            raise InputError(f"gt.grit.clamp must be 0 or more, or None, got {clamp}")
+        check_choice(ACTS, **{"gt.grit.act": act})
+        check_least(0, **{"gt.grit.clamp": clamp})
         self.dim, self.num_heads, self.clamp, self.act = dim, num_heads, clamp, act
+        self.use_bias, self.edge_enhance, self.deg_scaler = use_bias, edge_enhance, deg_scaler
         self.dropout, self.out_dropout = check_dropout(dropout), nn.Dropout(out_dropout)
         self.query, self.edge = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
         self.key, self.value = (nn.Linear(dim, dim, bias=use_bias) for _ in range(2))
@@ -162,8 +158,10 @@ class GRITAttention(nn.Module):
         self.degree_factors = nn.Parameter(torch.empty(1, dim, 2)) if deg_scaler else None
         self.out = nn.Linear(dim, dim)
         self.pairs = PairUpdate(dim) if pairs is None else pairs
-        linears = (one.weight for one in (self.query, self.key, self.edge, self.value))
-        for weight in (*linears, self.logit, self.pair_value, self.degree_factors):
+        for weight in (
+            *(linear.weight for linear in (self.query, self.key, self.edge, self.value)),
+            *(self.logit, self.pair_value, self.degree_factors),
+        ):
             if weight is not None:
                 nn.init.xavier_normal_(weight)
 
@@ -191,7 +189,7 @@ class GRITAttention(nn.Module):
             update_pairs=self.pairs.needed,
         )
         if self.pair_value is not None:
-            rows = torch.einsum("nhd,dhc->nhc", rows.unflatten(1, (self.num_heads, -1)), self.pair_value)
+            rows = torch.einsum("nhd,dhc->nhc", split_heads(rows, self.num_heads), self.pair_value)
             attended = attended + rows.flatten(1)
         h = self.out_dropout(attended)
         if self.degree_factors is not None:
@@ -199,14 +197,10 @@ class GRITAttention(nn.Module):
             h = h * self.degree_factors[..., 0] + h * log_degree * self.degree_factors[..., 1]
         return self.out(h), replace(state, pairs=self.pairs(state.pairs, new))
 
-    def extra_repr(self) -> str:
-        """Say dim, heads, and other options that are not the default ones."""
-        options = {"clamp": self.clamp, "act": self.act, "use_bias": self.key.bias is not None}
-        options |= {"edge_enhance": self.pair_value is not None, "deg_scaler": self.degree_factors is not None}
-        return described(self, self.dim, self.num_heads, dropout=self.dropout, **options)
+    extra_repr = describe
 
     def _maps(self) -> PairMaps:
-        """Return the weights in the order of `PairMaps`; those of the map of e are kept head by head."""
+        """Return the weights in the order of `PairMaps`; those of the map of e head by head."""
         heads = (self.num_heads, 2, -1)
         edge = self.edge.weight.unflatten(0, heads).transpose(0, 1).flatten(0, 2)
         bias = self.edge.bias.view(heads).transpose(0, 1).flatten()
@@ -214,10 +208,7 @@ class GRITAttention(nn.Module):
 
 
 def node_degrees(context: GraphContext) -> Tensor:
-    """Return the degree of each node: ``context.degree``, or the number of edges into it.
-
-    Shapes: (N,).
-    """
+    """Return the degree of each node (N,): ``context.degree``, or the number of edges into it."""
     if context.degree is not None:
         return context.degree
     count = context.batch.new_zeros(len(context.batch))
@@ -230,13 +221,10 @@ def first_pairs(context: GraphContext, like: Tensor) -> PairFeatures:
     """Return the pair features of a context with its edge features added at their pairs.
 
     Features of pairs without a list are those of all pairs, zeros where there are none. Of a list, the result has its
-    pairs, those of the edges, and each node with itself, in the order of queries and then keys.
+    pairs, those of the edges, and each node with itself, in the order of queries and then keys. Edge features of
+    another width than C are left out.
 
-    Args:
-        context (GraphContext): the graphs; edge features of another width than C are left out.
-        like (Tensor): weight of the model (2C, C), for its width, dtype and device.
-
-    Shapes: pair_attr (P, C), edge_attr (E, C) -> (P', C).
+    Shapes: pair_attr (P, C), edge_attr (E, C), a weight like the model's (2C, C) -> (P', C).
 
     Raises:
         ValueError: pair features of another width.
@@ -253,7 +241,7 @@ def first_pairs(context: GraphContext, like: Tensor) -> PairFeatures:
     if context.pair_index is not None:
         nodes = torch.arange(len(context.batch), device=like.device)
         sets += [(context.pair_index, context.pair_attr.to(like.dtype)), (nodes.expand(2, -1), like.new_zeros(1, dim))]
-        return _added(sets, len(nodes))
+        return _add_pairs(sets, len(nodes))
     if context.pair_attr is None:
         value = like.new_zeros(context.num_pairs, dim)
     else:
@@ -264,7 +252,7 @@ def first_pairs(context: GraphContext, like: Tensor) -> PairFeatures:
     return PairFeatures(value + complete_pairs(replace(context, pair_index=index, pair_attr=edges)))
 
 
-def _added(sets: list[tuple[Tensor, Tensor]], num_nodes: int) -> PairFeatures:
+def _add_pairs(sets: list[tuple[Tensor, Tensor]], num_nodes: int) -> PairFeatures:
     """Return the union of sets of pairs, in the order of queries and keys; features of one pair are added."""
     keys = torch.cat([query * num_nodes + key for (query, key), _ in sets])
     values = torch.cat([value.expand(index.size(1), -1) for index, value in sets])

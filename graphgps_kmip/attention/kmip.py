@@ -1,20 +1,21 @@
 """k-MIP attention (k-MIP thesis, section 4.1; paper, section 3.1): attention to the k keys of largest inner product.
 
-The argument ``selection`` of `KMIPAttention` chooses the keys: a module without parameters, which may choose among the
+The argument ``selection`` of `KMIPAttention` selects the keys: a module without parameters, which may select among the
 keys of another one (argument ``among``).
 
 * `BestKeys`: the papers' choice, an exact search.
-* `DiverseKeys`: maximal marginal relevance (Carbonell and Goldstein 1998) among the best 2k keys, as the best ones may
-  be near copies of each other. Not from the papers; for an open question of the thesis (section 7.2).
+* `DiverseKeys`: maximal marginal relevance (Carbonell and Goldstein 1998) among the best 2k keys, which may be near
+  copies of each other. Not from the papers; for an open question of the thesis (section 7.2).
 * `RandomKeys`: the best of a random subset of each graph, an ablation of the thesis (``random_attention``). Differs
   from the public code in that a graph keeps at least one key.
-* `AnnealedKeys`: k annealing. k decreases during training, against the papers' "supervision starvation"; the schedule
-  is not from the papers, which keep k constant.
+* `AnnealedKeys`: k annealing. k decreases during training, against the papers' "supervision starvation"; the papers
+  keep k constant.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partialmethod
 from typing import Annotated
 
 import torch
@@ -22,7 +23,14 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.nn.functional import normalize
 
-from graphgps_kmip.attention.head_arguments import check_dropout, check_share, described, dim_per_head
+from graphgps_kmip.attention.head_arguments import (
+    check_choice,
+    check_dropout,
+    check_least,
+    describe,
+    dim_per_head,
+    split_heads,
+)
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.context import AttentionGraph, GraphContext
 from graphgps_kmip.ops.sparse_attention import softmax_weight, sparse_attention
@@ -49,13 +57,11 @@ class KMIPAttention(nn.Module):
         dim_val (int, optional): channels of values per head; None: dim / num_heads. (default: None)
         head_agg (str, optional): "none" concatenates the heads (num_heads * dim_val must be dim), "Linear" adds a
             linear layer to dim. (default: "none")
-        search (str, optional): backend of the search, a registered search backend, or "auto".
-            (default: "auto")
+        search (str, optional): a registered search backend, or "auto". (default: "auto")
         selection (KeySelection, optional): another selection of keys than T_k: `AnnealedKeys`, `DiverseKeys` or
             `RandomKeys`; None: `BestKeys`. (default: None)
 
-    Shapes:
-        x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
+    Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
 
     Raises:
         ValueError: one of the arguments is out of its range, or they do not fit together.
@@ -67,21 +73,28 @@ class KMIPAttention(nn.Module):
         num_heads: int,
         dropout: float = 0.0,
         *,
-        k: Annotated[int, COUNT] = 10,
-        dim_kq: Annotated[int | None, WIDTH] = None,
-        dim_val: Annotated[int | None, WIDTH] = None,
-        head_agg: Annotated[str, Choice(HEAD_AGGREGATIONS)] = "none",
-        search: Annotated[str, Registered("a search backend, or auto")] = "auto",
+        k: int = 10,
+        dim_kq: int | None = None,
+        dim_val: int | None = None,
+        head_agg: str = "none",
+        search: str = "auto",
         selection: KeySelection | None = None,
     ) -> None:
         super().__init__()
+        self.dim, self.num_heads, self.dropout = dim, num_heads, check_dropout(dropout)
+        self.k, self.dim_kq, self.dim_val, self.head_agg, self.search = k, dim_kq, dim_val, head_agg, search
         dim_kq = dim_per_head(dim, num_heads) if dim_kq is None else dim_kq
         dim_val = dim_per_head(dim, num_heads) if dim_val is None else dim_val
-        _check_options(k, dim, num_heads, dim_kq, dim_val, head_agg)
+        check_least(1, k=k, num_heads=num_heads, dim_kq=dim_kq, dim_val=dim_val)
+        check_choice(HEAD_AGGREGATIONS, head_agg=head_agg)
         check_backend_name(search)
-        self.num_heads, self.k = num_heads, k
-        self.dropout = check_dropout(dropout)
-        self.search = search
+        if head_agg == "none" and num_heads * dim_val != dim:
+            raise InputError(
+                f"head_agg 'none' concatenates the heads, so num_heads * dim_val must be dim, got {num_heads} * "
+                f"{dim_val} and dim {dim}: set head_agg 'Linear', or leave dim_val at None (dim / num_heads)"
+            )
+        if isinstance(selection, AnnealedKeys) and selection.k_start < k:
+            raise InputError(f"k_start must be 0 (constant k) or at least k, got {selection.k_start} and k {k}")
         self.query = nn.Linear(dim, num_heads * dim_kq)
         self.key = nn.Linear(dim, num_heads * dim_kq)
         self.value = nn.Linear(dim, num_heads * dim_val)
@@ -91,51 +104,26 @@ class KMIPAttention(nn.Module):
     def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
         """Attend inside each graph: x (N, dim) -> (N, dim)."""
         context = GraphContext.of(context, x)
-        q, k, v = (self._heads(linear, x) for linear in (self.query, self.key, self.value))
-        dropout = self.dropout if self.training else 0.0
+        q, k, v = (split_heads(linear(x), self.num_heads) for linear in (self.query, self.key, self.value))
         index, score = self._select(q, k, context)
+        dropout = self.dropout if self.training else 0.0
         return self.out(sparse_attention(q, k, v, index, score, dropout).flatten(1))
 
     @torch.no_grad()
     def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:
         """Return the selected keys and their weights before dropout."""
         context = GraphContext.of(context, x)
-        q, k = self._heads(self.query, x), self._heads(self.key, x)
+        q, k = (split_heads(linear(x), self.num_heads) for linear in (self.query, self.key))
         index, score = self._select(q, k, context)
         return AttentionGraph(index, softmax_weight(score, q.size(-1)))
 
-    def extra_repr(self) -> str:
-        """Say dim, heads, k, and other options that are not the default ones."""
-        dim = self.query.in_features
-        sizes = {
-            "dim_kq": self.query.out_features // self.num_heads,
-            "dim_val": self.value.out_features // self.num_heads,
-        }
-        sizes = {name: None if size == dim // self.num_heads else size for name, size in sizes.items()}
-        head_agg = "none" if isinstance(self.out, nn.Identity) else "Linear"
-        return described(self, dim, self.num_heads, always=("k",), **sizes, head_agg=head_agg)
-
-    def _heads(self, linear: nn.Linear, x: Tensor) -> Tensor:
-        return linear(x).unflatten(1, (self.num_heads, -1))  # (N, H, D)
+    extra_repr = partialmethod(describe, "k")
 
     def _select(self, q: Tensor, k: Tensor, context: GraphContext) -> tuple[Tensor, Tensor]:
         """T_k: index and score (H, N, K) with K = min(k, largest graph); float32 at least."""
         wide = torch.promote_types(q.dtype, torch.float32)
         q, k = (heads.transpose(0, 1).to(wide) for heads in (q, k))  # (H, N, D)
         return self.selection(q, k, context, self.selection.num_keys(self.k, context), self.search)
-
-
-def _check_options(k: int, dim: int, num_heads: int, dim_kq: int, dim_val: int, head_agg: str) -> None:
-    for name, value in (("k", k), ("num_heads", num_heads), ("dim_kq", dim_kq), ("dim_val", dim_val)):
-        if value < 1:
-            raise InputError(f"{name} must be >= 1, got {value}")
-    if head_agg not in HEAD_AGGREGATIONS:
-        raise InputError(f"head_agg must be one of {', '.join(HEAD_AGGREGATIONS)}, got {head_agg!r}")
-    if head_agg == "none" and num_heads * dim_val != dim:
-        raise InputError(
-            f"head_agg 'none' concatenates the heads, so num_heads * dim_val must be dim, got {num_heads} * {dim_val} "
-            f"and dim {dim}: set head_agg 'Linear', or leave dim_val at None (dim / num_heads)"
-        )
 
 
 @register("attention", "kMIP", aliases=("SparseAttention",), zero_grad=("key.bias",), dropout="sparse_attn_dropout")
@@ -157,10 +145,10 @@ def build_kmip(
 ) -> KMIPAttention:
     """Multi-head attention where every node attends to the k nodes of its graph with the largest inner product.
 
-    Every keyword is a key of ``gt.kmip``, hence the many of them; what stands behind ``search`` is off by default.
+    Each keyword is a key of ``gt.kmip``; those before ``k_start`` are arguments of `KMIPAttention`.
 
     Args:
-        dim: as all before ``k_start``, see `KMIPAttention`.
+        dim: channels in and out.
         num_heads: heads.
         dropout: of the weights.
         k: keys for each node and head.
@@ -168,34 +156,22 @@ def build_kmip(
         dim_val: channels of values of a head.
         head_agg: "none" or "Linear".
         search: backend of the search.
-        k_start: k before training, 0: as k. See `AnnealedKeys`.
-        anneal_until: share of the training in which k falls.
-        diversity: what a copy of a key loses; 0 is k-MIP. See `DiverseKeys`.
+        k_start: k before training, 0: constant k. See `AnnealedKeys`.
+        anneal_until: share of the training in which k decreases.
+        diversity: penalty of a copy of a key; 0 is k-MIP. See `DiverseKeys`.
         random_attention: attend to the best of some keys that are drawn at random. See `RandomKeys`.
         random_fraction: share of a graph's nodes that is drawn.
 
     Raises:
         ValueError: one of the arguments is out of its range, or they do not fit together.
     """
-    check_share("anneal_until", anneal_until)  # when it is off, too, as the next one
-    check_share("random_fraction", random_fraction)
     selection: KeySelection = RandomKeys(random_fraction) if random_attention else BestKeys()
     if diversity:
         selection = DiverseKeys(diversity, selection)
     if k_start:
-        check_start(k_start, k)
         selection = AnnealedKeys(k_start, anneal_until, selection)
-    return KMIPAttention(
-        dim,
-        num_heads,
-        dropout,
-        k=k,
-        dim_kq=dim_kq,
-        dim_val=dim_val,
-        head_agg=head_agg,
-        search=search,
-        selection=selection,
-    )
+    widths = {"dim_kq": dim_kq, "dim_val": dim_val, "head_agg": head_agg}
+    return KMIPAttention(dim, num_heads, dropout, k=k, search=search, selection=selection, **widths)
 
 
 class KeySelection(nn.Module):
@@ -204,8 +180,7 @@ class KeySelection(nn.Module):
     Args:
         among (KeySelection, optional): selection of the candidates; None: all keys of the graph. (default: None)
 
-    Shapes:
-        q and k (H, N, D); index (nodes, -1: missing) and score (-inf: missing) (H, N, K), K <= num_keys.
+    Shapes: q and k (H, N, D); index (nodes, -1: missing) and score (-inf: missing) (H, N, K), K <= num_keys.
     """
 
     def __init__(self, among: KeySelection | None = None) -> None:
@@ -223,9 +198,6 @@ class BestKeys(KeySelection):
     Queries or keys that are not finite raise `NotFinite` on a CPU; elsewhere, where the host would have to wait for the
     answer, all scores are NaN then, and so is the loss.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
 
     def forward(
         self, q: Tensor, k: Tensor, context: GraphContext, num_keys: int, backend: str = "auto"
@@ -275,19 +247,13 @@ def diverse_keys(index: Tensor, score: Tensor, k: Tensor, num_keys: int, weight:
 
     .. math:: s_j / \sqrt{D} - weight \cdot \max(0, \max_{i \text{ selected}} \cos(k_i, k_j))
 
-    The first one is always the key of largest inner product; with weight 0, and where no two candidates have a positive
-    cosine, the result are the best ``num_keys``. Costs N * C^2 * D; memory beyond the result is bounded. No gradient.
+    The first one is always the key of largest inner product; with weight 0 the result are the best ``num_keys``. Costs
+    N * C^2 * D; memory beyond the result is bounded. No gradient.
 
-    Args:
-        index (Tensor): candidates C, -1: missing.
-        score (Tensor): their inner products with the query, in descending order, -inf: missing.
-        k (Tensor): keys.
-        num_keys (int): K.
-        weight (float): penalty of a copy of a key, in units of the softmax's logit: it is selected only if its
-            attention weight would be e^weight times that of a key orthogonal to the selected ones.
+    Candidates and scores are in descending order. A copy of a key is selected only if its attention weight would be
+    e^weight times that of a key orthogonal to the selected ones.
 
-    Shapes:
-        index and score (H, N, C), k (H, M, D); returns index and score (H, N, min(K, C)).
+    Shapes: index (-1: missing) and score (-inf: missing) (H, N, C), k (H, M, D); returns both (H, N, min(K, C)).
     """
     direction = normalize(k, dim=-1)
     num_heads, _, candidates = index.shape
@@ -314,10 +280,17 @@ def _choose(index: Tensor, logit: Tensor, direction: Tensor, num_keys: int, weig
     return torch.cat(slots, dim=-1)
 
 
-class RandomKeys(KeySelection):
-    """The k best of a random subset of each graph's keys: an ablation of the thesis.
+def check_fraction(name: str, fraction: float) -> float:
+    """Return a fraction as it is, a number in (0, 1]; else raise ValueError with the name of the argument."""
+    if not 0.0 < fraction <= 1.0:
+        raise InputError(f"{name} must be in (0, 1], got {fraction}")
+    return fraction
 
-    The subset is drawn anew in each call, in eval mode too, by torch's generator (see `draw_keys`).
+
+class RandomKeys(KeySelection):
+    """The k best of a random subset of each graph's keys (`draw_keys`): an ablation of the thesis.
+
+    All queries of a graph and head share the subset. It is drawn anew in each call, in eval mode too.
 
     Args:
         random_fraction (float, optional): fraction of a graph's nodes in the subset, in (0, 1]. (default: 0.1)
@@ -328,35 +301,23 @@ class RandomKeys(KeySelection):
 
     def __init__(self, random_fraction: float = 0.1) -> None:
         super().__init__()
-        self.random_fraction = check_share("random_fraction", random_fraction)
+        self.random_fraction = check_fraction("random_fraction", random_fraction)
 
     def forward(
         self, q: Tensor, k: Tensor, context: GraphContext, num_keys: int, backend: str = "auto"
     ) -> tuple[Tensor, Tensor]:
         """Draw a subset and search it; see `KeySelection`."""
-        return topk_of_random_keys(q, k, context, num_keys, self.random_fraction, backend)
+        keys, ptr = draw_keys(context, k.size(0), self.random_fraction)
+        drawn = k.gather(1, keys[..., None].expand(-1, -1, k.size(-1)))  # (H, M, D)
+        num_keys = min(num_keys, max(1, int(context.max_nodes * self.random_fraction)))
+        reads = q.device.type == "cpu"
+        index, score = topk_inner_product(q, drawn, context.ptr, ptr, num_keys, backend, read_values=reads)
+        nodes = keys.gather(1, index.clamp(min=0).flatten(1)).view_as(index)
+        return nodes.masked_fill(index < 0, -1), score
 
     def extra_repr(self) -> str:
         """Return the fraction."""
         return f"random_fraction={self.random_fraction}"
-
-
-def topk_of_random_keys(
-    q: Tensor, k: Tensor, context: GraphContext, num_keys: int, fraction: float, backend: str = "auto"
-) -> tuple[Tensor, Tensor]:
-    """Find the keys of largest inner product in the subset of `draw_keys`, which all queries of a graph and head share.
-
-    Shapes:
-        q and k (H, N, D); index (nodes, -1: missing) and score (-inf: missing) (H, N, K), with K = num_keys, or what
-        is drawn from the largest graph where that is less.
-    """
-    keys, ptr = draw_keys(context, k.size(0), fraction)
-    drawn = k.gather(1, keys[..., None].expand(-1, -1, k.size(-1)))  # (H, M, D)
-    largest = max(1, int(context.max_nodes * fraction))  # subset of a graph
-    num_keys, reads = min(num_keys, largest), q.device.type == "cpu"
-    index, score = topk_inner_product(q, drawn, context.ptr, ptr, num_keys, backend, read_values=reads)
-    nodes = keys.gather(1, index.clamp(min=0).flatten(1)).view_as(index)
-    return nodes.masked_fill(index < 0, -1), score
 
 
 def draw_keys(context: GraphContext, num_heads: int, fraction: float) -> tuple[Tensor, Tensor]:
@@ -364,13 +325,7 @@ def draw_keys(context: GraphContext, num_heads: int, fraction: float) -> tuple[T
 
     Every subset of that size is equally likely.
 
-    Args:
-        context (GraphContext): the graphs.
-        num_heads (int): heads H.
-        fraction (float): fraction of the nodes, in (0, 1].
-
-    Shapes:
-        returns nodes (H, M), sorted by graph, and the boundaries of the graphs among them, (B+1,).
+    Shapes: returns nodes (H, M), sorted by graph, and the boundaries of the graphs among them, (B+1,).
     """
     order = torch.rand(num_heads, len(context.batch), device=context.batch.device).argsort(dim=1)
     order = order.gather(1, context.batch[order].argsort(dim=1, stable=True))  # by graph, in random order within one
@@ -392,16 +347,15 @@ class AnnealedKeys(KeySelection):
         among (KeySelection, optional): selection of the keys; None: `BestKeys`. (default: None)
 
     Raises:
-        ValueError: one of the arguments is out of its range; in the forward pass, if k_start is less than k.
+        ValueError: anneal_until is out of its range.
     """
 
     def __init__(self, k_start: int, anneal_until: float = 0.5, among: KeySelection | None = None) -> None:
         super().__init__(BestKeys() if among is None else among)
-        self.k_start, self.anneal_until = k_start, check_share("anneal_until", anneal_until)
+        self.k_start, self.anneal_until = k_start, check_fraction("anneal_until", anneal_until)
 
     def num_keys(self, k: int, context: GraphContext) -> int:
         """Return the current number of keys per query."""
-        check_start(self.k_start, k)
         start, end = (self.among.num_keys(number, context) for number in (self.k_start, k))
         return annealed(start, end, context.progress_in(self.training), self.anneal_until)
 
@@ -417,25 +371,9 @@ class AnnealedKeys(KeySelection):
 
 
 def annealed(start: int, end: int, progress: float, until: float) -> int:
-    r"""Return an integer that decreases from start to end, linearly in its logarithm, and is constant after ``until``.
+    r"""Return a number that decreases from start to end, linearly in its logarithm, up to a progress in (0, 1].
 
     .. math:: \mathrm{round}(start^{1 - s} \, end^s), \qquad s = \min(1, progress / until)
-
-    Args:
-        start (int): the number before training.
-        end (int): the number from ``until`` on, >= 1.
-        progress (float): share of the training that is done, in [0, 1].
-        until (float): share of the training in which it changes, in (0, 1].
     """
     share = min(1.0, progress / until)
     return round(start ** (1.0 - share) * end**share)
-
-
-def check_start(k_start: int, k: int) -> None:
-    """Check k_start.
-
-    Raises:
-        ValueError: k_start < k.
-    """
-    if k_start < k:
-        raise InputError(f"k_start must be 0 (constant k) or at least k, got {k_start} and k {k}")

@@ -1,7 +1,7 @@
 """Implicit long filters (Romero et al. 2022; Hyena, Poli et al. 2023): a small network of the place gives each tap.
 
-The network has the form of Hyena's reference implementation: cosines and sines of the place as input, sines of learned
-frequencies as activation. Of the place it sees the fraction t / n, so that a filter exists for every number of nodes n.
+As in Hyena's reference implementation: cosines and sines of the place as input, sines of learned frequencies as
+activation. The network reads the fraction t / n, so that a filter exists for every number of nodes n.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,16 +21,10 @@ from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.host_copies import on_device
 from graphgps_kmip.ops.operators import refuse_second_derivative
 from graphgps_kmip.ops.row_chunks import RowStage, map_rows
-from graphgps_kmip.ranges import SOME_LAYERS, WIDTH, whole
 
 TINY = 1e-12  # least divisor; its square, in the gradient, is a float32 above 0
 SUM_NUMBERS = 2**17  # of the gradient of sums at a time, which a cache holds
-FEW_PLACES = 2048  # up to so many the network is computed at once and kept: to cut it into chunks would take as long
-
-
-# ranges of the options of those who have such filters
-FilterWidth, FilterPlaces = Annotated[int, WIDTH], Annotated[int, whole(3, 1001)]
-FilterLayers = Annotated[int, SOME_LAYERS]
+FEW_PLACES = 2048  # up to this number the network is computed at once: in chunks it would take as long
 
 
 @dataclass(frozen=True)
@@ -40,7 +34,7 @@ class FilterShape:
     Args:
         width (int, optional): channels of its hidden layers; Hyena has 64. (default: 64)
         places (int, optional): features of a place that it reads, odd: (places - 1) / 2 frequencies. (default: 33)
-        layers (int, optional): hidden layers behind the first one; Hyena has 2. (default: 2)
+        layers (int, optional): hidden layers after the first one; Hyena has 2. (default: 2)
     """
 
     width: int = 64
@@ -50,14 +44,9 @@ class FilterShape:
 
 @dataclass(frozen=True)
 class Segments:
-    """The places of filters of several sizes, one filter behind the other.
+    """The places of filters of several sizes, concatenated; ``filter`` is that of each place, None of a single one.
 
-    Args:
-        sizes (tuple[int, ...]): places of each filter, 1 or more.
-        filter (Tensor, optional): which filter each place belongs to; None: there is a single one.
-        count (Tensor): sizes as numbers.
-
-    Shapes: filter (P,), count (S, 1).
+    Shapes: filter (P,), count, the sizes as a tensor, (S, 1).
     """
 
     sizes: tuple[int, ...]
@@ -78,7 +67,7 @@ class Segments:
         return x.new_zeros(len(self.sizes), x.size(1)).index_add(0, self.filter, x)
 
     def spread(self, x: Tensor) -> Tensor:
-        """Return what each place has of its filter: (S, D) -> (P, D), or (1, D) of a single filter."""
+        """Return the value of each place's filter: (S, D) -> (P, D), or (1, D) of a single filter."""
         return x if self.filter is None else x.index_select(0, self.filter)
 
 
@@ -87,15 +76,10 @@ def place_features(segments: Segments, dim: int, like: Tensor) -> Tensor:
 
     .. math:: [t / (n - 1), \cos(f_b 2 \pi t / n), -\sin(f_b 2 \pi t / n)]
 
-    for (dim - 1) / 2 frequencies f evenly from 1e-4 to (dim - 1) / 2 - 1, as Hyena has them. Angles are computed in
-    float64: in float32 those of 10^6 nodes would be off by 1e-4.
+    for (dim - 1) / 2 frequencies f evenly from 1e-4 to (dim - 1) / 2 - 1, as in Hyena. Angles are computed in float64:
+    in float32 those of 10^6 nodes would be off by 1e-4.
 
-    Args:
-        segments (Segments): places of all sizes.
-        dim (int): columns, odd.
-        like (Tensor): of which dtype and device they are.
-
-    Shapes: returns (sum of sizes, dim).
+    Shapes: returns (sum of sizes, dim), in the dtype and on the device of ``like``; dim is odd.
     """
     bands, device, count = (dim - 1) // 2, like.device, segments.count
     frequency = torch.linspace(1e-4, max(bands - 1, 1e-4), bands, dtype=torch.float64, device=device)
@@ -107,7 +91,7 @@ def place_features(segments: Segments, dim: int, like: Tensor) -> Tensor:
     return out
 
 
-def _two_gains(taps: Tensor, segments: Segments) -> Tensor:
+def _divide_by_length(taps: Tensor, segments: Segments) -> Tensor:
     """Scale what varies to length 1, and the mean to its share of the root mean square, spread over all taps."""
     mean = segments.sums(taps) / segments.count
     varying = taps - segments.spread(mean)
@@ -119,15 +103,8 @@ def _root(square: Tensor) -> Tensor:
     return square.clamp(min=TINY**2).sqrt()
 
 
-def _absolute(taps: Tensor, segments: Segments) -> Tensor:
-    return _DividedByAbsoluteSum.apply(taps, segments)
-
-
-class _DividedByAbsoluteSum(Function):
-    r"""Each filter divided by its sum of absolute values, ``y = t / s``: y and s are kept, and not t.
-
-    They give the gradient, for y has the sign of t.
-    """
+class _DivideByAbsoluteSum(Function):
+    """Divide each filter by its sum of absolute values, ``y = t / s``: saves y and s, for y has the sign of t."""
 
     @staticmethod
     def forward(ctx: Any, taps: Tensor, segments: Segments) -> Tensor:
@@ -164,24 +141,18 @@ def _divide_gradient(scaled: Tensor, total: Tensor, grad: Tensor, segments: Segm
     return signed.addcmul(grad, segments.spread(inverse))
 
 
-def _unchanged(taps: Tensor, segments: Segments) -> Tensor:  # noqa: ARG001
-    return taps
-
-
 # of (P, D), the taps of D filters of each size
-NORMS: dict[str, Callable[[Tensor, Segments], Tensor]] = {"l1": _absolute, "l2": _two_gains, "none": _unchanged}
+NORMS: dict[str, Callable[[Tensor, Segments], Tensor]] = {
+    "l1": lambda taps, segments: _DivideByAbsoluteSum.apply(taps, segments),
+    "l2": _divide_by_length,
+    "none": lambda taps, segments: taps,  # noqa: ARG005
+}
 
 
 class FilterNetwork(nn.Module):
-    """Linear layers with sines of learned frequencies (Hyena) behind each but the last: features of a place -> taps.
+    """Linear layers with sines of learned frequencies (Hyena) after each but the last: features of a place -> taps.
 
     The frequency of each hidden channel, which starts at 1, is that of all layers.
-
-    Args:
-        dim_in (int): features of a place.
-        width (int): hidden channels.
-        num_hidden (int): hidden layers behind the first.
-        dim_out (int): taps.
     """
 
     def __init__(self, dim_in: int, width: int, num_hidden: int, dim_out: int) -> None:
@@ -193,9 +164,9 @@ class FilterNetwork(nn.Module):
     def hidden(self, places: Tensor) -> Tensor:
         """Return what the last layer reads, (P, dim_in) -> (P, width)."""
         # sin(f (W x + b)): a product for each weight instead of each place
-        folded = [
-            part for one in self.layers for part in (self.frequency[:, None] * one.weight, self.frequency * one.bias)
-        ]
+        folded = []
+        for layer in self.layers:
+            folded += [self.frequency[:, None] * layer.weight, self.frequency * layer.bias]
         if len(places) <= FEW_PLACES:
             return _sines(None, slice(None), [places], folded, None)
         stage = RowStage(_sines, max(places.size(1), len(self.frequency)), ((places, None),), tuple(folded))
@@ -213,20 +184,13 @@ def _sines(x: None, part: slice, rows: list[Tensor], folded: list[Tensor], call:
 class LongFilter(nn.Module):
     """Filters as long as each graph, from a network of the place.
 
-    Without a normalisation a convolution sums n terms, and its outputs grow like the root of n or faster; the GECO
-    paper says nothing of it. ``l1``, an option of Hyena's code, divides by the sum of absolute values: no output
-    exceeds the largest input, as in a softmax attention, and uncorrelated inputs average out like 1 / sqrt(n).
-    ``l2`` gives the taps without their mean the Euclidean length 1, and the mean a sum of at most 1: uncorrelated and
-    constant inputs keep their scale, but what oscillates along the nodes as the filter does, such as the output of a
-    filter before it, can grow like sqrt(n).
+    Without a norm a convolution sums n terms, and its outputs grow like the root of n or faster; the GECO paper says
+    nothing of it. ``l1``, an option of Hyena's code, divides by the sum of absolute values: no output exceeds the
+    largest input, and uncorrelated inputs average out like 1 / sqrt(n). ``l2`` gives the taps without their mean the
+    Euclidean length 1, and the mean a sum of at most 1: uncorrelated and constant inputs keep their scale, but what
+    oscillates along the nodes as the filter does can grow like sqrt(n).
 
-    Args:
-        dim (int): channels C of each filter.
-        num_filters (int, optional): filters K. (default: 2)
-        shape (FilterShape, optional): size of the network. (default: ``FilterShape()``)
-        norm (str, optional): ``l1``, ``l2`` or ``none``. (default: ``l1``)
-
-    Shapes: sizes of graphs -> K filters side by side, (sum of sizes, K C).
+    Shapes: sizes of graphs -> K filters of C channels side by side, (sum of sizes, K C).
 
     Raises:
         ValueError: the number of features of a place is even, or no norm has this name.
@@ -236,21 +200,21 @@ class LongFilter(nn.Module):
         super().__init__()
         if shape.places < 3 or shape.places % 2 == 0:
             raise InputError(f"filter_places must be odd and 3 or more (t, cosines and sines), got {shape.places}")
-        self.normalised = look_up(NORMS, norm, "filter_norm")
+        look_up(NORMS, norm, "filter_norm")
         self.dim, self.num_filters, self.norm, self.dim_place = dim, num_filters, norm, shape.places
         self.network = FilterNetwork(shape.places, shape.width, shape.layers, num_filters * dim)
 
     def forward(self, sizes: tuple[int, ...]) -> Tensor:
-        """Return K filters side by side, the taps of all sizes one behind the other, (sum of sizes, K C).
+        """Return K filters side by side, the taps of all sizes concatenated, (sum of sizes, K C).
 
-        The places of a channel stand one behind the other in memory where there is a single size, as transforms read
-        them; else the channels of a place.
+        Of a single size the places of a channel are contiguous in memory, as transforms read them.
         """
         weight = self.network.taps.weight
         segments = Segments.of(sizes, weight.device)
         hidden = self.network.hidden(place_features(segments, self.dim_place, weight))
         taps = (weight @ hidden.mT).mT if len(sizes) == 1 else hidden @ weight.mT
-        return self.normalised(taps.to(torch.promote_types(taps.dtype, torch.float32)), segments)  # 16 bits: no 1e-12
+        taps = taps.to(torch.promote_types(taps.dtype, torch.float32))  # 16 bits: no 1e-12
+        return NORMS[self.norm](taps, segments)
 
     def extra_repr(self) -> str:
         """Return number of filters and norm."""

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from functools import partial, partialmethod
 from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from graphgps_kmip.attention.head_arguments import check_dropout, described
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.attention.head_arguments import check_dropout, check_least, describe, split_heads
 from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.ops.dense import Tiles, from_padded, to_padded
 from graphgps_kmip.ops.host_copies import host_copy, remember
@@ -27,49 +26,17 @@ from graphgps_kmip.registry import register
 EPS = 1e-4  # added to every feature by the reference implementation: no normaliser comes near 0
 
 
-def default_num_features(dim: int) -> int:
-    """Return the reference's number of features for vectors of ``dim`` channels: ``floor(dim ln dim)``, at least 1."""
-    return max(1, int(dim * math.log(dim)))
-
-
 def orthogonal_projection(num_features: int, dim: int, generator: torch.Generator | None = None) -> Tensor:
-    """Draw Gaussian vectors that are orthogonal in groups of ``dim`` (section 2.4), for a lower variance.
+    """Draw Gaussian vectors (num_features, dim) that are orthogonal in groups of ``dim`` (section 2.4).
 
     Each group is a uniformly random orthogonal basis; the lengths are those of independent Gaussian vectors, so each
     vector by itself is Gaussian. Drawn on the CPU: a seed gives the same vectors on every device.
-
-    Shapes:
-        returns (num_features, dim).
     """
     num_groups = -(-num_features // dim)
     basis, upper = torch.linalg.qr(torch.randn(num_groups, dim, dim, generator=generator))
     basis = basis * upper.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # without it the bases are not uniform
     length = torch.randn(num_features, dim, generator=generator).norm(dim=1, keepdim=True)
     return basis.flatten(0, 1)[:num_features] * length
-
-
-def project(x: Tensor, projection: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``<w_i, x> / D^(1/4)`` for each random vector w_i, and ``|x|^2 / (2 sqrt(D))``.
-
-    The exponential of their difference is the feature: its products average to ``exp(<q, k> / sqrt(D))`` over w.
-
-    Shapes:
-        x (..., D), projection (F, D); returns (..., F) and (..., 1).
-    """
-    x = x / x.size(-1) ** 0.25
-    return x @ projection.mT, x.square().sum(-1, keepdim=True) / 2
-
-
-def positive_features(projected: Tensor, half_norm: Tensor, stabiliser: Tensor) -> Tensor:
-    """Return ``exp(projected - half_norm - stabiliser) + EPS``.
-
-    Without the factor ``1 / sqrt(F)`` of the paper, which a quotient cancels. The stabiliser keeps the exponential from
-    overflowing; because of EPS it does not cancel entirely, so its gradient is not zero.
-
-    Shapes:
-        projected (..., F), half_norm (..., 1), stabiliser broadcast to them; returns (..., F).
-    """
-    return torch.exp(projected - half_norm - stabiliser) + EPS
 
 
 CHUNK = 2048  # nodes whose features stay in a CPU's cache
@@ -84,9 +51,9 @@ class PerformerAttention(nn.Module):
         \phi_i(x) = \exp(\langle w_i, x\rangle / D^{1/4} - |x|^2 / (2\sqrt{D}) - s) + 10^{-4}
 
     The sums run over the nodes m of the graph of n. The stabiliser s of a query is its largest ``<w_i, x> / D^(1/4)``,
-    that of a key the largest one of all keys of its graph and head. So all terms of a sum share it, and, as the small
-    constant keeps it from cancelling, it must not depend on other graphs of the batch. Memory is num_heads *
-    num_features * (N + B * D) numbers for N nodes in B graphs, time num_heads * num_features * N * D.
+    that of a key the largest of all keys of its graph and head. All terms of a sum share it; the small constant keeps
+    it from cancelling, so its gradient is not 0. Memory is num_heads * num_features * (N + B * D) numbers for N nodes
+    in B graphs, time num_heads * num_features * N * D.
 
     Args:
         dim (int): channels in and out.
@@ -96,8 +63,7 @@ class PerformerAttention(nn.Module):
         num_features (int, optional): random features per head; None: floor(D ln D), 266 for 64. (default: None)
         use_bias (bool, optional): give queries, keys and values a bias. (default: False)
 
-    Shapes:
-        x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
+    Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
 
     Raises:
         ValueError: one of the arguments is out of its range.
@@ -116,14 +82,14 @@ class PerformerAttention(nn.Module):
         use_bias: bool = False,
     ) -> None:
         super().__init__()
-        for name, value in (("num_heads", num_heads), ("dim_head", dim_head), ("num_features", num_features)):
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be >= 1, got {value}")
-        self.num_heads = num_heads
+        check_least(1, num_heads=num_heads, dim_head=dim_head, num_features=num_features)
+        if num_features is None:
+            num_features = max(1, int(dim_head * math.log(dim_head)))
+        self.dim, self.num_heads, self.dim_head = dim, num_heads, dim_head
+        self.num_features, self.use_bias = num_features, use_bias
         self.query, self.key, self.value = (nn.Linear(dim, num_heads * dim_head, bias=use_bias) for _ in range(3))
         self.out = nn.Linear(num_heads * dim_head, dim)
         self.dropout = nn.Dropout(check_dropout(dropout))
-        num_features = default_num_features(dim_head) if num_features is None else num_features
         self.register_buffer("projection", orthogonal_projection(num_features, dim_head))
 
     @torch.no_grad()
@@ -137,17 +103,13 @@ class PerformerAttention(nn.Module):
 
     def attend(self, x: Tensor, context: GraphContext) -> Tensor:
         """Return the heads' outputs side by side, before the last linear map: x (N, dim) -> (N, H * D)."""
-        q, k, v = (linear(x).unflatten(1, (self.num_heads, -1)) for linear in (self.query, self.key, self.value))
+        q, k, v = (split_heads(linear(x), self.num_heads) for linear in (self.query, self.key, self.value))
         wide = torch.promote_types(q.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):  # the sums may have very many terms
             out = self._by_chunks(q.to(wide), k.to(wide), v.to(wide), context)  # (N, H, D)
         return out.flatten(1).to(q.dtype)
 
-    def extra_repr(self) -> str:
-        """Say dim, heads, channels and features of a head, and other options that are not the default ones."""
-        num_features, dim_head = self.projection.shape
-        given = {"dim_head": dim_head, "num_features": num_features, "use_bias": self.query.bias is not None}
-        return described(self, self.out.out_features, self.num_heads, always=("dim_head", "num_features"), **given)
+    extra_repr = partialmethod(describe, "dim_head", "num_features")
 
     def _by_chunks(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         """Attend in some graphs at a time on a CPU."""
@@ -157,8 +119,8 @@ class PerformerAttention(nn.Module):
         for end in range(1, len(ptr)):
             if end + 1 == len(ptr) or ptr[end + 1] - ptr[first] > CHUNK:
                 part = slice(ptr[first], ptr[end])
-                own = GraphContext(context.batch[part] - first, context.ptr[first : end + 1] - ptr[first])
-                out.append(self._attend(q[part], k[part], v[part], own))
+                graphs = GraphContext(context.batch[part] - first, context.ptr[first : end + 1] - ptr[first])
+                out.append(self._attend(q[part], k[part], v[part], graphs))
                 first = end
         return torch.cat(out)
 
@@ -169,9 +131,13 @@ class PerformerAttention(nn.Module):
         return total / weight
 
     def _features(self, x: Tensor, stabiliser_of: Callable[[Tensor], Tensor]) -> Tensor:
-        """Random features of x (N, H, D): (N, H, F); the stabiliser is a function of the largest projections."""
-        projected, half_norm = project(x, self.projection.to(x.dtype))
-        return positive_features(projected, half_norm, stabiliser_of(projected.amax(-1, keepdim=True)))
+        """Random features of x (N, H, D): (N, H, F), without a factor 1 / sqrt(F), which the quotient cancels.
+
+        The stabiliser, a function of the largest projections, keeps the exponential from overflowing.
+        """
+        x = x / x.size(-1) ** 0.25
+        projected, half_norm = x @ self.projection.to(x.dtype).mT, x.square().sum(-1, keepdim=True) / 2
+        return torch.exp(projected - half_norm - stabiliser_of(projected.amax(-1, keepdim=True))) + EPS
 
 
 def _max_per_graph(values: Tensor, context: GraphContext) -> Tensor:
@@ -187,8 +153,8 @@ def redraw_regularly(model: nn.Module, period: int = PERIOD) -> None:
     """Let a network draw the random vectors of all its `PerformerAttention` anew at every period-th call in training.
 
     They are a function of a seed, drawn from torch's generator here, and of the number of calls. Both are buffers of
-    the network, so that processes agree, a resumed run equals an uninterrupted one, and torch's generator is not
-    advanced. Layers that are computed again in the backward pass see the same vectors twice.
+    the network, so that processes agree, a resumed run equals an uninterrupted one, and layers that are computed again
+    in the backward pass see the same vectors.
 
     Args:
         model (Module): network, changed in place.
@@ -197,8 +163,7 @@ def redraw_regularly(model: nn.Module, period: int = PERIOD) -> None:
     Raises:
         ValueError: period < 1.
     """
-    if period < 1:
-        raise InputError(f"period must be >= 1, got {period}")
+    check_least(1, period=period)
     model.register_buffer("redraw_seed", torch.randint(2**31, ()))
     model.register_buffer("redraw_calls", torch.zeros((), dtype=torch.long))
     model.register_forward_pre_hook(partial(_count, period=period))
@@ -225,18 +190,9 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> 
 
     m runs over the nodes of the graph of n. The quotient is the attention whose weights are the normalised products.
     The sum over keys is formed once for a graph: no matrix of pairs is (Katharopoulos et al. 2020, section 3.2).
-    Memory is H * F * (N + B * D) numbers for N nodes in B graphs, time H * F * N * D.
 
-    Args:
-        q (Tensor): features of queries.
-        k (Tensor): features of keys.
-        v (Tensor): values.
-        context (GraphContext): the graphs.
-
-    Shapes:
-        q and k (N, H, F), v (N, H, D); returns (N, H, D) and (N, H, 1). Gradients flow to all three.
+    Shapes: q and k (N, H, F), v (N, H, D); returns (N, H, D) and (N, H, 1). Gradients flow to all three.
     """
-    num_heads = v.size(1)
     tiles = Tiles.of_uneven(context, TILE)
     q, k = (to_padded(features.flatten(1), tiles.context)[0].unflatten(2, k.shape[1:]) for features in (q, k))
     v = pad(v, (0, 1), value=1.0)  # the last channel sums the products themselves; of padding it is 0
@@ -244,5 +200,5 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> 
     sums = torch.einsum("twhf,twhd->thfd", k, v)
     sums = sums.new_zeros(context.num_graphs, *sums.shape[1:]).index_add(0, tiles.graph, sums)  # (B, H, F, D + 1)
     out = from_padded(torch.einsum("twhf,thfd->twhd", q, sums[tiles.graph]).flatten(2), tiles.context)
-    out = out.unflatten(1, (num_heads, -1))  # (N, H, D + 1)
+    out = split_heads(out, k.size(2))  # (N, H, D + 1)
     return out[..., :-1], out[..., -1:]

@@ -1,20 +1,21 @@
 """SAN attention (Kreuzer et al. 2021, section 3.3): along edges, and with a smaller weight between unconnected pairs.
 
 The mathematics is that of GraphGPS. Differs in memory: attention between pairs without an edge is a masked matrix
-product, so that no tensor of size pairs times channels exists; where there are many pairs, some queries are computed at
-a time, and again in the backward pass.
+product, so that no tensor of size pairs times channels exists; many pairs are computed in chunks of queries, and again
+in the backward pass.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
+from graphgps_kmip.attention.head_arguments import check_dropout, check_least, describe, dim_per_head, split_heads
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.clamped_attention import EPS, LARGEST_LOGIT
 from graphgps_kmip.ops.context import GraphContext, own_state
@@ -35,15 +36,7 @@ def between_unlinked(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, sof
     or the softmax of these scores over j, without the clamp. A node with an edge from every other one gets 0. Costs
     B * H * Nmax^2 * (D + C); memory is that of `LARGEST` weights at most.
 
-    Args:
-        q (Tensor): queries.
-        k (Tensor): keys.
-        v (Tensor): values.
-        context (GraphContext): the graphs, with the edges between them.
-        softmax (bool): normalise, instead of clamping.
-
-    Shapes:
-        q, k (N, H, D), v (N, H, C); returns (N, H, C). Gradients flow to q, k and v.
+    Shapes: q, k (N, H, D), v (N, H, C); returns (N, H, C). Gradients flow to q, k and v.
     """
     if not len(q):
         return v
@@ -51,8 +44,8 @@ def between_unlinked(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, sof
     q, k, v = (to_padded(x.flatten(1), context)[0].unflatten(2, x.shape[1:]).transpose(1, 2) for x in nodes)
     max_nodes = q.size(2)  # q, k (B, H, Nmax, D), v (B, H, Nmax, C)
     rows = max(1, LARGEST.get(q.device.type, LARGEST_ELSEWHERE) // (q.size(0) * q.size(1) * max_nodes))
-    kept = rows >= max_nodes
-    attend = _attend if kept else partial(checkpoint, _attend, use_reentrant=False, preserve_rng_state=False)
+    at_once = rows >= max_nodes
+    attend = _attend if at_once else partial(checkpoint, _attend, use_reentrant=False, preserve_rng_state=False)
     parts = [attend(q[:, :, i : i + rows], k, v, context, i, softmax) for i in range(0, max_nodes, rows)]
     sums = torch.cat(parts, dim=2).transpose(1, 2)  # (B, Nmax, H, C)
     return from_padded(sums.flatten(2), context).unflatten(1, sums.shape[2:])
@@ -112,8 +105,8 @@ class SANAttention(nn.Module):
             {\sum_{j \to i} s_{ij} + \gamma \sum_{j \not\to i} s'_{ij} + (1 + \gamma) 10^{-6}}
 
     The second sums are over the other nodes of the graph from which no edge leads to i, never i itself, with weights
-    s' of further maps Q', K', E' and one learned feature for all such pairs. An edge counts as often as it is given, a
-    loop that is given too. ``separate`` (GraphGPS's SAN2) has no clamp, a softmax for the edges into i and another for
+    s' of further maps Q', K', E' and one learned feature for all such pairs. An edge counts as often as it is listed, a
+    listed loop too. ``separate`` (GraphGPS's SAN2) has no clamp, a softmax for the edges into i and another for
     the other pairs, and the mean of the two with weights 1 and a learned :math:`\gamma`, over :math:`1 + \gamma`.
 
     Costs sum_g N_g^2 * dim with padding to the largest graph. Memory is that of E * dim numbers several times over, and
@@ -126,7 +119,7 @@ class SANAttention(nn.Module):
             only. (default: 0.0)
         gamma (float, optional): weight of a pair without an edge relative to an edge; ``separate`` learns it instead,
             from 0.5. (default: 1e-05)
-        secondary_edges (str, optional): pairs beside the edges: "full_graph" as above, "none", or the name of an edge
+        secondary_edges (str, optional): pairs besides the edges: "full_graph" as above, "none", or the name of an edge
             set. (default: "full_graph")
         separate (bool, optional): two softmaxes (GraphGPS's SAN2). (default: False)
 
@@ -151,8 +144,7 @@ class SANAttention(nn.Module):
     ) -> None:
         super().__init__()
         dim_per_head(dim, num_heads)
-        if gamma < 0:
-            raise InputError(f"gamma must be >= 0, got {gamma}: 0 leaves pairs without an edge no weight")
+        check_least(0, gamma=gamma)
         self.dim, self.num_heads = dim, num_heads
         self.secondary_edges, self.separate = secondary_edges, separate
         fake = secondary_edges != NO_PAIRS
@@ -171,7 +163,7 @@ class SANAttention(nn.Module):
         context = GraphContext.of(context, x)
         if state is None:
             return self(x, context, own_state(self, context))[0]
-        v = self._heads(self.value, x)
+        v = split_heads(self.value(x), self.num_heads)
         v = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)  # (N, H, D + 1): the last one sums the weights
         sums, share = self._edges(x, v, context), 1.0
         if self.secondary_edges != NO_PAIRS:
@@ -180,19 +172,17 @@ class SANAttention(nn.Module):
         mean = sums[..., :-1] / (share if self.separate else sums[..., -1:] + share * EPS)
         return self.out(self.dropout(mean.flatten(1).to(v.dtype))), state
 
-    def extra_repr(self) -> str:
-        """Say dim, heads, and other options that are not the default ones."""
-        return described(self, self.dim, self.num_heads)
+    extra_repr = describe
 
     def _edges(self, x: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         if context.edge_index is None:
             return torch.zeros_like(v)
         edge_attr = encoded_edges("SAN", context, self.dim)
-        q, k, e = (self._heads(*each) for each in ((self.query, x), (self.key, x), (self.edge, edge_attr)))
+        q, k, e = self._heads((self.query, x), (self.key, x), (self.edge, edge_attr))
         return along_edges(q, k, v, e, context.edge_index, self.separate)
 
     def _secondary(self, x: Tensor, v: Tensor, context: GraphContext, state: Tensor) -> Tensor:
-        q, k, e = (self._heads(*each) for each in ((self.fake_query, x), (self.fake_key, x), (self.fake_edge, state)))
+        q, k, e = self._heads((self.fake_query, x), (self.fake_key, x), (self.fake_edge, state))
         if self.secondary_edges == ALL_PAIRS:
             return between_unlinked(q * e, k, v, context, self.separate)
         if self.secondary_edges not in context.edge_sets:
@@ -202,8 +192,8 @@ class SANAttention(nn.Module):
             )
         return along_edges(q, k, v, e, context.edge_sets[self.secondary_edges][0], self.separate)
 
-    def _heads(self, linear: nn.Linear, x: Tensor) -> Tensor:
-        return linear(x).unflatten(1, (self.num_heads, -1))  # (N, H, D)
+    def _heads(self, *pairs: tuple[nn.Linear, Tensor]) -> Iterator[Tensor]:
+        return (split_heads(linear(x), self.num_heads) for linear, x in pairs)  # each (N, H, D)
 
 
 def along_edges(q: Tensor, k: Tensor, v: Tensor, e: Tensor, edge_index: Tensor, softmax: bool) -> Tensor:
@@ -211,8 +201,7 @@ def along_edges(q: Tensor, k: Tensor, v: Tensor, e: Tensor, edge_index: Tensor, 
 
     Half-precision inputs are computed in float32. Gradients flow to all but the edges.
 
-    Shapes:
-        q, k (N, H, D), v (N, H, C), e (E, H, D) or (1, H, D), edge_index (2, E); returns (N, H, C).
+    Shapes: q, k (N, H, D), v (N, H, C), e (E, H, D) or (1, H, D), edge_index (2, E); returns (N, H, C).
     """
     source, target = edge_index
     wide = torch.promote_types(v.dtype, torch.float32)

@@ -5,9 +5,9 @@ r"""Attention score estimator of the low-width method: Exphormer attention of wi
     s_{ij} &= \exp(\mathrm{clamp}(z_{ij} / T, -8, 8)), \qquad
     o_i = \textstyle\sum_j s_{ij} v_j / (\sum_j s_{ij} + 10^{-6}), \qquad v_j = \sigma V x_j / \lVert V x_j \rVert
 
-for an edge j -> i of kind r. Values of one length let the weights alone say which neighbours count, and the temperature
-T, which falls in training, lets them be nearly 0 or 1 although the width is small. The paper's score is
-:math:`(E_1 t_r \odot k_j)^T q_i + E_2 t_r` (the option ``elementwise``); the default is that of the public code.
+for an edge j -> i of kind r. Values of equal length leave it to the weights which neighbours count, and the temperature
+T, which decreases in training, lets them be nearly 0 or 1 although the width is small. The default is the score of the
+public code; the paper's is :math:`(E_1 t_r \odot k_j)^T q_i + E_2 t_r` (the option ``elementwise``).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from graphgps_kmip.attention.exphormer import ExphormerState, TypedEdgeStart
-from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
+from graphgps_kmip.attention.head_arguments import check_dropout, check_least, describe, dim_per_head
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.clamped_attention import clamped_attention, edge_weights
 from graphgps_kmip.ops.context import AttentionGraph, GraphContext, own_state
 from graphgps_kmip.ranges import NATURAL, NOT_NEGATIVE, POSITIVE
 from graphgps_kmip.registry import register
 
-LARGEST_LOGIT = 8.0  # of the public code, behind the division by T
+LARGEST_LOGIT = 8.0  # of the public code, after the division by T
 
 
 def temperature(epoch: int, wait: int = 10, ratio: float = 1.0, minimum: float = 0.1) -> float:
@@ -39,9 +39,9 @@ class ScoreEstimatorAttention(nn.Module):
     r"""Narrow attention along graph edges, expander edges and self loops, whose weights a sparse network samples by.
 
     Queries, keys and values are one linear map, which each head divides into its three parts; there is no output map.
-    In training the temperature follows ``context.epoch``, where that is set; it is part of the state, so that a
-    checkpoint has that of its epoch. The vectors of the kinds of edges exist once for all layers, in ``initial_state``:
-    a stack of layers keeps only the first one's. Edge features of the graph are not read.
+    In training the temperature follows ``context.epoch``, where that is set; a checkpoint stores it. The vectors of the
+    kinds of edges exist once for all layers, in ``initial_state``: a stack of layers keeps only the first one's. Edge
+    features of the graph are not read.
 
     Args:
         dim (int): channels in and out.
@@ -57,8 +57,7 @@ class ScoreEstimatorAttention(nn.Module):
             (default: True)
         self_loops (bool, optional): attend along a self loop of each node, too. (default: True)
 
-    Shapes:
-        x (N, dim), context, state -> (N, dim), state; without a state (N, dim).
+    Shapes: x (N, dim), context, state -> (N, dim), state; without a state (N, dim).
 
     Raises:
         ValueError: an argument is out of its range.
@@ -81,17 +80,15 @@ class ScoreEstimatorAttention(nn.Module):
     ) -> None:
         super().__init__()
         dim_per_head(dim, num_heads)
-        if temp_wait < 0 or temp_ratio <= 0 or temp_min <= 0 or value_scale < 0:
-            raise InputError(
-                "temp_wait and value_scale must be 0 or more, temp_ratio and temp_min above 0, got "
-                f"{temp_wait}, {value_scale}, {temp_ratio}, {temp_min}"
-            )
-        self.num_heads, self.dropout = num_heads, check_dropout(dropout)
+        check_least(0, temp_wait=temp_wait, value_scale=value_scale)
+        if temp_ratio <= 0 or temp_min <= 0:
+            raise InputError(f"temp_ratio and temp_min must be above 0, got {temp_ratio} and {temp_min}")
+        self.dim, self.num_heads, self.dropout = dim, num_heads, check_dropout(dropout)
         self.temp_wait, self.temp_ratio, self.temp_min = temp_wait, temp_ratio, temp_min
         self.normalise_values, self.elementwise, self.use_edge_types = normalise_values, elementwise, use_edge_types
         self.self_loops = self_loops
-        self.first_scale = float(value_scale)
         self.qkv = nn.Linear(dim, 3 * dim, bias=False)
+        self.first_scale = float(value_scale)
         self.value_scale = nn.Parameter(torch.tensor([self.first_scale])) if value_scale else None
         self.edge = nn.Linear(dim, dim, bias=False) if use_edge_types else None
         self.edge_bias = nn.Linear(dim, num_heads) if use_edge_types else None
@@ -129,10 +126,7 @@ class ScoreEstimatorAttention(nn.Module):
     def attention_graph(
         self, x: Tensor, context: GraphContext | Tensor | None = None, state: ExphormerState | None = None
     ) -> AttentionGraph:
-        """Return the weights in slots, as many as the largest in-degree; `edge_scores` takes less memory.
-
-        An edge that is given twice has two slots.
-        """
+        """Return the weights in slots, as many as the largest in-degree; an edge that is listed twice has two."""
         edges, weight = self.edge_scores(x, context, state)
         target, order = edges[1].sort(stable=True)
         degree = target.bincount(minlength=len(x))
@@ -145,15 +139,15 @@ class ScoreEstimatorAttention(nn.Module):
         return AttentionGraph(index.expand(self.num_heads, -1, -1), weights.movedim(-1, 0))
 
     def extra_repr(self) -> str:
-        """Say dim, heads, and other options that are not the default ones."""
-        return described(self, self.qkv.in_features, self.num_heads, value_scale=self.first_scale)
+        """Return dim, heads, and other options that are not the default ones."""
+        return describe(self, value_scale=self.first_scale)
 
     def _heads(self, x: Tensor, state: ExphormerState) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]:
         """Return q, k, v (N, H, D), factors (R, H, D) or (R, H, 1) and biases (R, H) of the kinds of edges."""
         q, k, v = self.qkv(x).unflatten(1, (self.num_heads, -1)).chunk(3, dim=-1)
         v = normalize(v, dim=-1) if self.normalise_values else v
         v = v if self.value_scale is None else v * self.value_scale
-        inverse = 1 / self.temperature  # a new number, for the buffer may change before the backward pass
+        inverse = 1 / self.temperature  # a new tensor: the buffer may change before the backward pass
         if self.edge is None:
             e, bias = torch.ones_like(state.features)[:, :1, None].expand(-1, self.num_heads, 1), None
         else:

@@ -4,9 +4,9 @@ r"""Simplified L2 attention of PPGT (Ma et al., equations 4 and 5): scores of di
     o_i = \sum_j (1 + \phi_{ij}) \, \mathrm{softmax}_j(s_{ij}) \, v_j, \qquad
     s_{ij} = \langle q_i, k_j \rangle - \frac{\|k_j\|^2}{2 \sqrt D} + \theta_{ij}
 
-with :math:`(\theta, \phi) = W p_{ij} + b` of pair features (relative encodings). Differs from the paper: this is the
-public code's score; the paper's has the inner product over :math:`\sqrt D`, too (``scale="paper"``), which makes it a
-squared distance up to a constant of the query.
+with :math:`(\theta, \phi) = W p_{ij} + b` of pair features (relative encodings). This is the public code's score; the
+paper's has the inner product over :math:`\sqrt D`, too (``scale="paper"``), which makes it a squared distance up to a
+constant of the query.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.functional import linear
 
-from graphgps_kmip.attention.head_arguments import check_dropout, described, dim_per_head
+from graphgps_kmip.attention.head_arguments import check_choice, check_dropout, describe, dim_per_head, split_heads
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.context import GraphContext, complete_pairs
 from graphgps_kmip.ops.node_pairs import all_pairs
@@ -38,49 +38,23 @@ PairNumbers = tuple[tuple[Tensor, Tensor | None], ...]  # theta and phi of each 
 
 
 def _norm(name: str, dim: int) -> nn.Module:
-    return {"none": nn.Identity, "rms_norm": nn.RMSNorm, "layer_norm": nn.LayerNorm}[name](
-        *(() if name == "none" else (dim, EPS))
-    )
+    return nn.Identity() if name == "none" else {"rms_norm": nn.RMSNorm, "layer_norm": nn.LayerNorm}[name](dim, EPS)
 
 
 class L2Heads(nn.Module):
-    r"""Queries, keys and values of `SimplifiedL2Attention` and `ClassAttention`, the key bias, gate and output map.
+    """Queries, keys and values of `SimplifiedL2Attention` and `ClassAttention`, the key bias, gate and output map.
 
-    Args:
-        dim (int): channels in and out.
-        num_heads (int): heads; must divide dim.
-        key_norm (str, optional): factor of :math:`-\|k_j\|^2 / (2 \sqrt D)` in the scores: "fixed" 1, "learned" one for
-            each head (from 1), "none" 0. (default: "fixed")
-        scale (str, optional): factor of inner products: "code" 1, "paper" :math:`1 / \sqrt D`. (default: "code")
-        gated (bool, optional): multiply outputs by sigmoid(Linear(q)), q before its norm. (default: False)
-        qk_norm (str, optional): norm of queries and of keys, over all heads together: "none", "rms_norm",
-            "layer_norm". (default: "none")
-        bias (bool, optional): biases of queries, keys, values and outputs. (default: True)
-
-    Raises:
-        ValueError: an argument is out of its range.
+    Arguments are those of `SimplifiedL2Attention`.
     """
 
     def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        *,
-        key_norm: str = "fixed",
-        scale: str = "code",
-        gated: bool = False,
-        qk_norm: str = "none",
-        bias: bool = True,
+        self, dim: int, num_heads: int, *, key_norm: str, scale: str, gated: bool, qk_norm: str, bias: bool
     ) -> None:
         super().__init__()
         width = dim_per_head(dim, num_heads)
-        for name, value, allowed in (
-            ("key_norm", key_norm, KEY_NORMS),
-            ("scale", scale, SCALES),
-            ("qk_norm", qk_norm, QK_NORMS),
-        ):
-            if value not in allowed:
-                raise InputError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+        check_choice(KEY_NORMS, key_norm=key_norm)
+        check_choice(SCALES, scale=scale)
+        check_choice(QK_NORMS, qk_norm=qk_norm)
         self.num_heads, self.key_norm = num_heads, key_norm
         self.scale = 1.0 if scale == "code" else 1 / math.sqrt(width)
         self.query, self.key_value = nn.Linear(dim, dim, bias), nn.Linear(dim, 2 * dim, bias)
@@ -107,7 +81,7 @@ class L2Heads(nn.Module):
         """Return what keys add to the scores: k (N, dim) -> (N, H), or None."""
         if self.key_norm == "none":
             return None
-        k = k.unflatten(1, (self.num_heads, -1))  # (N, H, D)
+        k = split_heads(k, self.num_heads)  # (N, H, D)
         bias = k.square().sum(-1) * (-0.5 / math.sqrt(k.size(-1)))
         return bias if self.key_scale is None else bias * self.key_scale
 
@@ -129,16 +103,16 @@ class SimplifiedL2Attention(nn.Module):
         dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
         dim_pair (int, optional): width of the features of pairs; 0: dim. (default: 0)
         urpe (bool, optional): factors 1 + phi after the softmax (Luo et al. 2022). (default: True)
-        key_norm (str, optional): the term of squared key norms: "fixed", "learned" (times one number per head) or
-            "none" (inner products). (default: "fixed")
-        scale (str, optional): "code" leaves inner products as they are, "paper" divides them by :math:`\sqrt D`.
-            (default: "code")
+        key_norm (str, optional): factor of :math:`-\|k_j\|^2 / (2 \sqrt D)` in the scores: "fixed" 1, "learned" one for
+            each head (from 1), "none" 0. (default: "fixed")
+        scale (str, optional): factor of inner products: "code" 1, "paper" :math:`1 / \sqrt D`. (default: "code")
         window (int, optional): w > 0 keeps the pairs for which the sum of the first w + 2 channels of ``context.rrwp``
             is above 0: those within w + 1 hops where the first channel is the identity. A query without a pair gets
             the bias of the output map. ``context.rrwp_index``, from sparse RRWP, must have these pairs, and lists
             those of the features, too. (default: -1, all pairs)
-        gated (bool, optional): multiply the heads' outputs by sigmoid(Linear(q)). (default: False)
-        qk_norm (str, optional): norm of queries and keys: "none", "rms_norm", "layer_norm". (default: "none")
+        gated (bool, optional): multiply outputs by sigmoid(Linear(q)), q before its norm. (default: False)
+        qk_norm (str, optional): norm of queries and of keys, over all heads together: "none", "rms_norm",
+            "layer_norm". (default: "none")
         bias (bool, optional): biases of queries, keys, values and outputs; the map of pairs always has one.
             (default: True)
 
@@ -147,8 +121,8 @@ class SimplifiedL2Attention(nn.Module):
         (N, dim). Gradients flow to x and to the features of pairs.
 
     Raises:
-        ValueError: an argument is out of its range; when called: there are no features of pairs, they do not have
-            width dim_pair, or a window finds no RRWP of enough channels.
+        ValueError: an argument is out of its range; when called: there are no features of pairs of width dim_pair, or
+            a window finds no RRWP of enough channels.
     """
 
     def __init__(
@@ -167,9 +141,10 @@ class SimplifiedL2Attention(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        self.dim, self.num_heads, self.dim_pair = dim, num_heads, dim_pair or dim
         self.dropout, self.window, self.urpe = check_dropout(dropout), window, urpe
         self.heads = L2Heads(dim, num_heads, key_norm=key_norm, scale=scale, gated=gated, qk_norm=qk_norm, bias=bias)
-        self.pair = nn.Linear(dim_pair or dim, num_heads * (2 if urpe else 1))
+        self.pair = nn.Linear(self.dim_pair, num_heads * (2 if urpe else 1))
 
     def forward(
         self, x: Tensor, context: GraphContext | Tensor | None = None, state: PairNumbers | None = None
@@ -182,43 +157,35 @@ class SimplifiedL2Attention(nn.Module):
         if self.window > 0:
             return self.heads.close(self._in_window(qkv, key_bias, context, dropout), gate)
         theta, phi = state[0] if state else SharedPairs([self])(context)[0]
-        heads = pair_attention(
-            qkv,
-            context,
-            self.heads.num_heads,
-            scale=self.heads.scale,
-            key_bias=key_bias,
-            theta=theta,
-            phi=phi,
-            dropout=dropout,
-        )
+        options = {"scale": self.heads.scale, "key_bias": key_bias, "theta": theta, "phi": phi, "dropout": dropout}
+        heads = pair_attention(qkv, context, self.num_heads, **options)
         out = self.heads.close(heads, gate)
         return out if state is None else (out, state[1:])
 
-    def extra_repr(self) -> str:
-        """Say dim, heads, and other options that are not the default ones."""
-        options = {"dropout": self.dropout, "dim_pair": self.pair.in_features, "urpe": self.urpe, "window": self.window}
-        return described(self, self.heads.out.in_features, self.heads.num_heads, **options)
+    extra_repr = describe
 
     def _pair_attr(self, context: GraphContext) -> Tensor:
         """Return the features of all pairs, or with a window and sparse RRWP of its pairs."""
-        attr = context.pair_attr if self.window > 0 and _listed(context) else complete_pairs(context)
-        if attr.shape[1:] != (self.pair.in_features,):
+        if self.window > 0 and context.rrwp_index is not None:
+            _check_listed(context)
+            attr = context.pair_attr
+        else:
+            attr = complete_pairs(context)
+        if attr.shape[1:] != (self.dim_pair,):
             raise InputError(
-                f"sL2 attention reads features of pairs of width {self.pair.in_features}, got shape "
-                f"{tuple(attr.shape)}: set gt.sl2.dim_pair to the width of pair_attr"
+                f"sL2 attention reads features of pairs of width {self.dim_pair}, got shape {tuple(attr.shape)}: set "
+                "gt.sl2.dim_pair to the width of pair_attr"
             )
         return attr
 
     def _in_window(self, qkv: Tensor, key_bias: Tensor | None, context: GraphContext, dropout: float) -> Tensor:
-        attr, kept = self._pair_attr(context), window_pairs(context, self.window)
-        q, k, v = qkv.unflatten(1, (3, self.heads.num_heads, -1)).unbind(1)
-        pairs = self.pair(attr[kept])
+        attr, rows = self._pair_attr(context), window_pairs(context, self.window)
+        q, k, v = qkv.unflatten(1, (3, self.num_heads, -1)).unbind(1)
+        pairs = self.pair(attr[rows])
         theta, phi = pairs.chunk(2, 1) if self.urpe else (pairs, None)
-        index = (all_pairs(context.ptr) if context.rrwp_index is None else context.rrwp_index)[:, kept]
-        out = sparse_pair_attention(
-            q, k, v, index, scale=self.heads.scale, key_bias=key_bias, theta=theta, phi=phi, dropout=dropout
-        )
+        index = (all_pairs(context.ptr) if context.rrwp_index is None else context.rrwp_index)[:, rows]
+        options = {"scale": self.heads.scale, "key_bias": key_bias, "theta": theta, "phi": phi, "dropout": dropout}
+        out = sparse_pair_attention(q, k, v, index, **options)
         return out.flatten(1)
 
 
@@ -226,7 +193,7 @@ class SharedPairs:
     """Biases and factors of pairs for all layers of a stack, in one pass over the features of pairs.
 
     As ``initial_state`` of the first layer's attention it computes them where that layer starts; each layer takes its
-    own and passes on the rest. A product for all layers reads the features once, and so does their gradient.
+    first entry and passes on the rest. A product for all layers reads the features once, and so does their gradient.
 
     Args:
         attentions (Sequence[SimplifiedL2Attention]): of all layers, first layer first, without windows.
@@ -236,20 +203,20 @@ class SharedPairs:
     """
 
     def __init__(self, attentions: Sequence[SimplifiedL2Attention]) -> None:
-        if any(one.window > 0 for one in attentions):
+        if any(attention.window > 0 for attention in attentions):
             raise InputError("attentions with a window do not share features of pairs: set gt.sl2.window -1")
         self.attentions = tuple(attentions)
 
     def __call__(self, context: GraphContext) -> PairNumbers:
         """Return theta (H, P) and phi (H, P) or None of each layer."""
         attr = self.attentions[0]._pair_attr(context)
-        weight = torch.cat([one.pair.weight for one in self.attentions])
-        bias = torch.cat([one.pair.bias for one in self.attentions])
-        rows = [one.heads.num_heads for one in self.attentions for _ in range(1 + one.urpe)]
+        weight = torch.cat([attention.pair.weight for attention in self.attentions])
+        bias = torch.cat([attention.pair.bias for attention in self.attentions])
+        rows = [attention.num_heads for attention in self.attentions for _ in range(1 + attention.urpe)]
         device = attr.device.type
         kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
-        found = iter(_PairMaps.apply(attr.to(kind), weight.to(kind), bias.to(kind), rows))
-        return tuple((next(found), next(found) if one.urpe else None) for one in self.attentions)
+        maps = iter(_PairMaps.apply(attr.to(kind), weight.to(kind), bias.to(kind), rows))
+        return tuple((next(maps), next(maps) if attention.urpe else None) for attention in self.attentions)
 
 
 class _PairMaps(Function):
@@ -259,13 +226,10 @@ class _PairMaps(Function):
     def forward(ctx: Any, attr: Tensor, weight: Tensor, bias: Tensor, rows: list[int]) -> tuple[Tensor, ...]:
         """Shapes: attr (P, C), weight (K, C), bias (K,), rows that sum to K -> (rows, P) each."""
         ctx.save_for_backward(attr, weight, bias)
-        ctx.rows = rows
-        if attr.device.type != "cpu":
-            return _pair_maps(attr, weight, bias, rows)
-        found = weight.new_empty(len(weight), len(attr))
-        for part in _parts(attr):  # a product of all pairs at once has half the rate
-            torch.addmm(bias[:, None], weight, attr[part].T, out=found[:, part])
-        return found.split(rows)
+        maps = weight.new_empty(len(weight), len(attr))
+        for part in _parts(attr):  # on a CPU a product of all pairs at once has half the rate
+            torch.addmm(bias[:, None], weight, attr[part].T, out=maps[:, part])
+        return maps.split(rows)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -275,7 +239,7 @@ class _PairMaps(Function):
         grad_attr = torch.empty_like(attr) if ctx.needs_input_grad[0] else None
         grad_weight, grad_bias = torch.zeros_like(weight), torch.zeros_like(bias)
         for part in _parts(attr):
-            grad = torch.cat([one[:, part] for one in grads])  # (K, p)
+            grad = torch.cat([rows[:, part] for rows in grads])  # (K, p)
             grad_weight.addmm_(grad, attr[part])
             grad_bias += grad.sum(1)
             if grad_attr is not None:
@@ -288,12 +252,8 @@ def _parts(attr: Tensor) -> list[slice]:
     return [slice(start, start + step) for start in range(0, len(attr), step)]
 
 
-def _pair_maps(attr: Tensor, weight: Tensor, bias: Tensor, rows: list[int]) -> tuple[Tensor, ...]:
-    return torch.addmm(bias[:, None], weight, attr.T).split(rows)
-
-
 def window_pairs(context: GraphContext, window: int) -> Tensor:
-    """Return the rows of RRWP, whose pairs are all, in the order of `all_pairs`, or a list, that a window keeps.
+    """Return the rows of RRWP that a window keeps; they are those of all pairs, or of the pairs of its list.
 
     Raises:
         ValueError: the context has no RRWP, not one row for each pair, or fewer than window + 2 channels.
@@ -310,21 +270,15 @@ def window_pairs(context: GraphContext, window: int) -> Tensor:
     return (rrwp[:, : window + 2].sum(1) > 0).nonzero().squeeze(1)
 
 
-def _listed(context: GraphContext) -> bool:
-    """Whether RRWP has a list of pairs, which the features of pairs must have, too."""
-    if context.rrwp_index is None:
-        return False
+def _check_listed(context: GraphContext) -> None:
+    """Check that features of pairs have the pairs of RRWP."""
     index = context.pair_index
-    if (
-        context.pair_attr is None
-        or index is None
-        or not (index is context.rrwp_index or torch.equal(index, context.rrwp_index))
-    ):
+    same = index is context.rrwp_index or (index is not None and torch.equal(index, context.rrwp_index))
+    if context.pair_attr is None or not same:
         raise InputError(
             "sL2 attention with a window and sparse RRWP reads features of the pairs of rrwp_index, and pair_index has "
             "others: add no other encoding of pairs, or set posenc_RRWP.sparse False"
         )
-    return True
 
 
 class ClassAttention(nn.Module):
@@ -334,11 +288,7 @@ class ClassAttention(nn.Module):
         dim (int): channels in and out.
         num_heads (int): heads; must divide dim.
         dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
-        key_norm (str, optional): as in `SimplifiedL2Attention`, and so are the others. (default: "fixed")
-        scale (str, optional): "code" or "paper". (default: "code")
-        gated (bool, optional): multiply outputs by a gate of the query. (default: False)
-        qk_norm (str, optional): norm of queries and keys. (default: "none")
-        bias (bool, optional): biases of all linear maps but the gate's, which always has one. (default: True)
+        key_norm, scale, gated, qk_norm, bias: as in `SimplifiedL2Attention`.
 
     Shapes:
         token (B, dim), x (N, dim), context a GraphContext, a batch vector (N,) or None; returns (B, dim), for a graph
@@ -361,7 +311,7 @@ class ClassAttention(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.dropout = check_dropout(dropout)
+        self.dim, self.num_heads, self.dropout = dim, num_heads, check_dropout(dropout)
         self.heads = L2Heads(dim, num_heads, key_norm=key_norm, scale=scale, gated=gated, qk_norm=qk_norm, bias=bias)
 
     def forward(self, token: Tensor, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
@@ -373,18 +323,10 @@ class ClassAttention(nn.Module):
             )
         query = heads.query(token)
         k, v = heads.key_value(x).chunk(2, 1)
-        k = heads.k_norm(k)
         pairs = torch.stack([context.batch, torch.arange(len(x), device=x.device)])
-        split = (part.unflatten(1, (heads.num_heads, -1)) for part in (heads.q_norm(query), k, v))
-        out = sparse_pair_attention(
-            *split,
-            pairs,
-            scale=heads.scale,
-            key_bias=heads.key_bias(k),
-            dropout=self.dropout if self.training else 0.0,
-        )
+        q, k, v = (split_heads(part, self.num_heads) for part in (heads.q_norm(query), heads.k_norm(k), v))
+        key_bias, dropout = heads.key_bias(k.flatten(1)), self.dropout if self.training else 0.0
+        out = sparse_pair_attention(q, k, v, pairs, scale=heads.scale, key_bias=key_bias, dropout=dropout)
         return heads.close(out.flatten(1), heads.gate_of(query))
 
-    def extra_repr(self) -> str:
-        """Say dim, heads and dropout."""
-        return described(self, self.heads.out.in_features, self.heads.num_heads, dropout=self.dropout)
+    extra_repr = describe

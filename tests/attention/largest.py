@@ -15,13 +15,9 @@ class _Largest(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        sizes = (leaf.untyped_storage().nbytes() // leaf.element_size() for leaf in tree_leaves(out) if _is(leaf))
-        self.numel = max(self.numel, *sizes, 0)
+        tensors = (leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor))
+        self.numel = max(self.numel, *(x.untyped_storage().nbytes() // x.element_size() for x in tensors), 0)
         return out
-
-
-def _is(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor)
 
 
 def largest_tensor(compute: Callable[[], Tensor]) -> int:

@@ -12,6 +12,7 @@ from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.context import complete_pairs
 from graphgps_kmip.ops.dense import Tiles, from_padded, to_padded
 from graphgps_kmip.ops.node_pairs import all_pairs
+from tests.attention.contexts import context_of
 
 X = torch.ones(5, 3)
 
@@ -29,16 +30,12 @@ def graph(num_nodes: int) -> Data:
 
 
 def test_a_batch_vector_becomes_a_context_and_a_context_stays_itself() -> None:
+    assert GraphContext.of(torch.zeros(0, dtype=torch.long), X[:0]).max_nodes == 0
     context = GraphContext.of(torch.tensor([0, 0, 2, 2, 2]), X)
     assert context.ptr.tolist() == [0, 2, 2, 5]
     assert context.sizes.tolist() == [2, 0, 3]
     assert (context.num_graphs, context.max_nodes, context.min_nodes) == (3, 3, 0)
     assert GraphContext.of(context, X) is context
-
-
-def test_a_batch_without_nodes_has_no_graph() -> None:
-    context = GraphContext.of(torch.zeros(0, dtype=torch.long), X[:0])
-    assert (context.num_graphs, context.max_nodes, context.min_nodes) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -71,25 +68,22 @@ def test_a_torch_geometric_batch_hands_over_all_that_attentions_read() -> None:
     assert context.edge_sets["expander"][1].shape == (6, 4)
 
 
-@pytest.mark.parametrize(("given", "training", "evaluating"), [(None, 0.0, 1.0), (0.0, 0.0, 0.0), (0.3, 0.3, 0.3)])
+@pytest.mark.parametrize(("progress", "training", "evaluating"), [(None, 0.0, 1.0), (0.0, 0.0, 0.0), (0.3, 0.3, 0.3)])
 def test_the_progress_that_nobody_set_is_that_of_the_mode(
-    given: float | None, training: float, evaluating: float
+    progress: float | None, training: float, evaluating: float
 ) -> None:
     batch = Batch.from_data_list([graph(3)])
-    if given is not None:
-        batch.progress = given
+    if progress is not None:
+        batch.progress = progress
     context = GraphContext.from_data(batch)
     assert (context.progress_in(True), context.progress_in(False)) == (training, evaluating)
 
 
-@pytest.mark.parametrize("given", [None, 0, 3])
-def test_outside_of_a_training_there_is_no_epoch(given: int | None) -> None:
+def test_outside_of_a_training_there_is_no_epoch() -> None:
     data = graph(4)
     assert GraphContext.from_data(data).epoch is None
-    data.epoch = given
-    assert GraphContext.from_data(data).epoch == given
-    edges = GraphContext.from_data(data).with_edge_attr(torch.ones(2, 3))
-    assert edges.epoch == given
+    data.epoch = 3
+    assert GraphContext.from_data(data).with_edge_attr(torch.ones(2, 3)).epoch == 3
 
 
 def test_data_with_a_batch_vector_alone_gets_its_boundaries() -> None:
@@ -102,29 +96,22 @@ def test_data_with_a_batch_vector_alone_gets_its_boundaries() -> None:
 
 
 def test_all_pairs_are_listed_graph_by_graph_and_query_by_query() -> None:
-    ptr = torch.tensor([0, 2, 2, 5])
-    wanted = [(i, j) for first, end in ((0, 2), (2, 2), (2, 5)) for i in range(first, end) for j in range(first, end)]
-    assert all_pairs(ptr).T.tolist() == [list(pair) for pair in wanted]
+    pairs = [(i, j) for first, end in ((0, 2), (2, 5)) for i in range(first, end) for j in range(first, end)]
+    assert all_pairs(torch.tensor([0, 2, 2, 5])).T.tolist() == [list(pair) for pair in pairs]
 
 
 def test_complete_pairs_scatters_a_list_adds_repeated_pairs_and_refuses_a_wrong_number_of_rows() -> None:
-    ptr, batch = torch.tensor([0, 2, 2, 5]), torch.tensor([0, 0, 2, 2, 2])
     index = torch.tensor([[4, 0, 4], [2, 1, 2]])
     attr = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    full = complete_pairs(GraphContext(batch, ptr, pair_index=index, pair_attr=attr))
-    wanted = torch.zeros(13, 2)
-    for (query, key), row in zip(index.T.tolist(), attr, strict=True):
-        wanted[all_pairs(ptr).T.tolist().index([query, key])] += row
-    assert torch.equal(full, wanted)
-    assert complete_pairs(GraphContext(batch, ptr, pair_attr=full)) is full
-    for bad in (GraphContext(batch, ptr, pair_attr=attr), GraphContext(batch, ptr, pair_index=index)):
+    context = context_of([2, 0, 3], pair_index=index, pair_attr=attr)
+    complete, expected = complete_pairs(context), torch.zeros(13, 2)
+    for pair, row in zip(index.T.tolist(), attr, strict=True):
+        expected[all_pairs(context.ptr).T.tolist().index(pair)] += row
+    assert torch.equal(complete, expected)
+    assert complete_pairs(context_of([2, 0, 3], pair_attr=complete)) is complete
+    for parts in ({"pair_attr": attr}, {"pair_index": index}):
         with pytest.raises(InputError, match="pair"):
-            complete_pairs(bad)
-
-
-def context_of(sizes: list[int]) -> GraphContext:
-    sizes = torch.tensor(sizes, dtype=torch.long)
-    return GraphContext(torch.repeat_interleave(sizes), torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]))
+            complete_pairs(context_of([2, 0, 3], **parts))
 
 
 @pytest.mark.parametrize("sizes", [[2, 0, 3, 1], [0, 2], [3, 3], [4], [0, 0], []])
@@ -140,45 +127,36 @@ def test_padding_and_back_is_the_identity_forward_and_backward(sizes: list[int])
     torch.testing.assert_close(x.grad, grad, rtol=0, atol=0)
 
 
-def graphs_of(sizes: list[int]) -> GraphContext:
-    ptr = torch.tensor([0, *sizes]).cumsum(0)
-    return GraphContext(torch.repeat_interleave(ptr.diff()), ptr)
-
-
 def test_each_graph_is_cut_into_full_tiles_and_a_rest() -> None:
-    found = Tiles.of(graphs_of([5, 0, 1, 4, 7]), 3)
-    tiles = found.context
-    assert tiles.sizes.tolist() == [3, 2, 1, 3, 1, 3, 3, 1]
-    assert found.graph.tolist() == [0, 0, 2, 3, 3, 4, 4, 4]
-    assert found.place.tolist() == [0, 1, 0, 0, 1, 0, 1, 2]
-    assert tiles.batch.tolist() == torch.repeat_interleave(tiles.sizes).tolist()
-    assert tiles.ptr.tolist() == [0, *tiles.sizes.cumsum(0).tolist()]
+    tiles = Tiles.of(context_of([5, 0, 1, 4, 7]), 3)
+    context = tiles.context
+    assert context.sizes.tolist() == [3, 2, 1, 3, 1, 3, 3, 1]
+    assert tiles.graph.tolist() == [0, 0, 2, 3, 3, 4, 4, 4]
+    assert tiles.place.tolist() == [0, 1, 0, 0, 1, 0, 1, 2]
+    assert context.batch.tolist() == torch.repeat_interleave(context.sizes).tolist()
+    assert context.ptr.tolist() == [0, *context.sizes.cumsum(0).tolist()]
 
 
 @pytest.mark.parametrize("sizes", [[9], [5, 3, 4], [], [0], [4, 0]])
 def test_graphs_of_like_size_stay_whole(sizes: list[int]) -> None:
-    context = graphs_of(sizes)
-    found = Tiles.of_uneven(context, 3)
-    assert found.context is context
-    assert found.graph.tolist() == list(range(len(sizes)))
-    assert found.place.tolist() == [0] * len(sizes)
-
-
-PTR = torch.tensor([0, 5, 5, 6, 13])
-CONTEXT = GraphContext(torch.repeat_interleave(PTR.diff()), PTR)
+    context = context_of(sizes)
+    tiles = Tiles.of_uneven(context, 3)
+    assert tiles.context is context
+    assert tiles.graph.tolist() == list(range(len(sizes)))
+    assert tiles.place.tolist() == [0] * len(sizes)
 
 
 @pytest.mark.parametrize("attention", [KMIPAttention(8, 2, k=4), FullAttention(8, 2)], ids=["kmip", "full"])
 def test_the_graph_times_the_values_is_the_output(attention: nn.Module) -> None:
-    attention = attention.double()
+    attention, context = attention.double(), context_of([5, 0, 1, 7])
     x = torch.randn(13, 8, dtype=torch.float64)
-    graph = attention.attention_graph(x, CONTEXT)
+    graph = attention.attention_graph(x, context)
     v = attention.value(x) if isinstance(attention, KMIPAttention) else attention.qkv(x)[:, 16:]
     gathered = v.unflatten(1, (2, 4)).transpose(0, 1)[torch.arange(2)[:, None, None], graph.index.clamp(min=0)]
     out = attention.out(torch.einsum("hnk,hnkc->nhc", graph.weight, gathered).flatten(1))
-    torch.testing.assert_close(out, attention(x, CONTEXT), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(out, attention(x, context), rtol=1e-12, atol=1e-12)
     assert graph.weight[graph.index < 0].eq(0).all()
-    assert CONTEXT.batch[graph.index].eq(CONTEXT.batch[:, None])[graph.index >= 0].all()
+    assert context.batch[graph.index].eq(context.batch[:, None])[graph.index >= 0].all()
 
 
 def test_the_out_degree_counts_the_queries_that_select_a_node() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -29,19 +28,8 @@ ROUNDING = {"rtol": 1e-12, "atol": 1e-12}
 SIZES = [7, 1, 12, 5]
 
 
-def full_batch(sizes: list[int] = SIZES) -> tuple[Tensor, GraphContext]:
-    """Random nodes with edges and expander edges."""
-    x, context = make_batch(sizes, DIM)
-    return x, replace(context, edge_sets={"expander": (make_batch(sizes, DIM, 3)[1].edge_index, None)})
-
-
-def run(attention: ExphormerAttention, x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor]:
-    out, state = attention(x, context, attention.initial_state(context))
-    return out, state.virtual
-
-
 def test_every_edge_has_the_features_of_its_kind() -> None:
-    x, context = full_batch([3, 2])
+    x, context = make_batch([3, 2], DIM)
     attention = ExphormerAttention(DIM, HEADS, num_virt_node=2).double()
     start = attention.initial_state
     expander = context.edge_sets["expander"][0]
@@ -57,24 +45,24 @@ def test_every_edge_has_the_features_of_its_kind() -> None:
     e = attention.edge(torch.stack(features)).unflatten(1, (HEADS, -1))
     edges = torch.tensor([[*edge, row] for row, edge in enumerate(edges)]).T
     expected = clamped_attention(q, k, v, e, edges).flatten(1)
-    torch.testing.assert_close(torch.cat(run(attention, x, context)), expected, **ROUNDING)
+    out, state = attention(x, context, start(context))
+    torch.testing.assert_close(torch.cat([out, state.virtual]), expected, **ROUNDING)
 
 
 @pytest.mark.skipif(unavailable_reason(clamped.KERNEL) is not None, reason="no C compiler")
 def test_the_c_loop_walks_the_edges_of_a_layer() -> None:
-    x, context = full_batch()
+    x, context = make_batch(SIZES, DIM)
     state = ExphormerAttention(DIM, HEADS, num_virt_node=2).double().initial_state(context)
     q, e = x.new_zeros(len(x) + len(state.virtual), HEADS, 4), x.new_zeros(len(state.features), HEADS, 4)
-    found = clamped._sorted_edges(q, q, e, state.edges)
-    own = context.edge_index.size(1)
-    assert found.kind[:own].tolist() == [-1] * own
-    assert found.shared.tolist() == [*range(own, own + 5)]  # expander edges, and those to and from two virtual nodes
+    walked, num_edges = clamped._sorted_edges(q, q, e, state.edges), context.edge_index.size(1)
+    assert walked.kind[:num_edges].tolist() == [-1] * num_edges
+    assert walked.shared.tolist() == [*range(num_edges, num_edges + 5)]  # expander, to and from two virtual nodes
 
 
 def test_gradients_reach_every_parameter_and_the_state_of_the_layer_before() -> None:
     attention, second = (ExphormerAttention(DIM, HEADS, num_virt_node=2).double() for _ in range(2))
     del second.initial_state
-    x, context = full_batch()
+    x, context = make_batch(SIZES, DIM)
     out, state = attention(x, context, attention.initial_state(context))
     second(out, context, state)[0].square().sum().backward()
     for parameter in (*attention.parameters(), *second.parameters()):
@@ -106,14 +94,7 @@ def test_a_later_layer_of_a_stack_names_the_state_that_it_needs() -> None:
     attention = ExphormerAttention(DIM, HEADS).double()
     del attention.initial_state
     with pytest.raises(ValueError, match=r"is a later layer of a stack.*attention\(x, context, state"):
-        attention(*full_batch())
-
-
-def following(**options: Any) -> ExphormerAttention:
-    """Return the attention of a layer that is not the first."""
-    attention = ExphormerAttention(DIM, HEADS, **options).double()
-    del attention.initial_state
-    return attention
+        attention(*make_batch(SIZES, DIM))
 
 
 @pytest.mark.parametrize("name", ["virt0_nobias_b3", "virt2_bias_b3", "virt2_nobias_b1", "virt2_nobias_b3"])
@@ -131,7 +112,8 @@ def test_output_and_gradients_match_the_recorded_attention(name: str) -> None:
         layer, parameter = name.split(".")
         return f"{ {'Q': 'query', 'K': 'key', 'V': 'value', 'E': 'edge'}[layer] }.{parameter}"
 
-    attention = following(use_bias="_bias" in name)
+    attention = ExphormerAttention(DIM, HEADS, use_bias="_bias" in name).double()
+    del attention.initial_state  # a later layer
     check(attention, forward, load(f"B_layers/exph_attention_{name}"), rename)
 
 
@@ -149,19 +131,11 @@ def messages(kind: str, **options: bool) -> ExpanderMessages:
     return ExpanderMessages(CONVS[kind](), BATCH_DIM, **options).double().eval()
 
 
-def with_expander(context: GraphContext) -> GraphContext:
-    """Add a ring in each graph as its expander edges: nodes in the order of their numbers."""
-    after = torch.arange(len(context.batch)) + 1
-    after = torch.where(after == context.ptr[1:][context.batch], context.ptr[context.batch], after)
-    context.edge_sets["expander"] = torch.stack([torch.arange(len(context.batch)), after]), None
-    return context
-
-
-def called(branch: ExpanderMessages, x: Tensor, context: GraphContext) -> Tensor:
+def call(branch: ExpanderMessages, x: Tensor, context: GraphContext) -> Tensor:
     return branch(x, context, branch.initial_state(context))[0]
 
 
-def joined(branch: ExpanderMessages, context: GraphContext) -> tuple[Tensor, Tensor]:
+def join_edges(branch: ExpanderMessages, context: GraphContext) -> tuple[Tensor, Tensor]:
     """Return the edges and features that a branch should read: the graph's, then the expander's with one vector."""
     edges = context.edge_sets["expander"][0]
     vector = branch.initial_state.expander.weight.expand(edges.size(1), -1)
@@ -171,62 +145,57 @@ def joined(branch: ExpanderMessages, context: GraphContext) -> tuple[Tensor, Ten
 @pytest.mark.parametrize("kind", CONVS)
 def test_it_is_the_module_on_both_kinds_of_edges(kind: str) -> None:
     branch, (x, context) = messages(kind), make_batch(SIZES)
-    context = with_expander(context)
-    torch.testing.assert_close(called(branch, x, context), branch.conv(x, *joined(branch, context))[0])
+    torch.testing.assert_close(call(branch, x, context), branch.conv(x, *join_edges(branch, context))[0])
     alone = messages(kind, add_edge_index=False)
-    edges = joined(alone, context)
+    edges = join_edges(alone, context)
     expected = alone.conv(x, edges[0][:, -len(x) :], edges[1][-len(x) :])[0]
-    torch.testing.assert_close(called(alone, x, context), expected)
+    torch.testing.assert_close(call(alone, x, context), expected)
     graph_only = messages(kind, use_exp_edges=False)
     expected = graph_only.conv(x, context.edge_index, context.edge_attr)[0]
-    torch.testing.assert_close(called(graph_only, x, context), expected)
+    torch.testing.assert_close(call(graph_only, x, context), expected)
 
 
 def test_two_gps_layers_equal_those_with_a_gated_gcn_on_one_list_of_edges() -> None:
     branches, (x, context) = [messages("GatedGCN") for _ in range(2)], make_batch(SIZES)
-    context = with_expander(context)
     layers = [GPSLayer(BATCH_DIM, None, branch).double().train() for branch in branches]
-    wanted = [_beside(layer) for layer in layers]
+    references = [move_to_local(layer) for layer in layers]
     states = initial_states(layers[0].attention, context)
-    edge_index, edge_attr = joined(branches[0], context)
-    whole, found, expected = GraphContext(context.batch, context.ptr, edge_index, edge_attr), x, x
-    for layer, other in zip(layers, wanted, strict=True):
-        found, edges, states = layer(found, context, states)
-        expected, edge_attr, _ = other(expected, whole)
+    edge_index, edge_attr = join_edges(branches[0], context)
+    whole, out, expected = GraphContext(context.batch, context.ptr, edge_index, edge_attr), x, x
+    for layer, reference in zip(layers, references, strict=True):
+        out, edges, states = layer(out, context, states)
+        expected, edge_attr, _ = reference(expected, whole)
         whole = whole.with_edge_attr(edge_attr)
         assert edges is context.edge_attr
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(out, expected)
     by_target = edge_index[1].argsort(stable=True)  # the order of the state's edges
     torch.testing.assert_close(states[0].features, whole.edge_attr[by_target])
 
 
-def _beside(layer: GPSLayer) -> GPSLayer:
-    """Return a layer with the same weights whose GatedGCN stands where it usually does, with its own residual."""
-    other = GPSLayer(BATCH_DIM, GatedGCN(BATCH_DIM), None).double()
-    names = {"attention.0.conv.": "local.0.", "attention_norm.": "local_norm."}
-    state = {}
+def move_to_local(layer: GPSLayer) -> GPSLayer:
+    """Return a layer with the same weights whose GatedGCN is the local branch, with its own residual."""
+    reference, state = GPSLayer(BATCH_DIM, GatedGCN(BATCH_DIM), None).double(), {}
     for name, value in layer.state_dict().items():
-        for old, new in names.items():
-            name = name.replace(old, new)
-        state[name] = value.clone()
-    other.load_state_dict({name: value for name, value in state.items() if "initial_state" not in name})
-    return other
+        name = name.replace("attention.0.conv.", "local.0.").replace("attention_norm.", "local_norm.")
+        if "initial_state" not in name:
+            state[name] = value.clone()
+    reference.load_state_dict(state)
+    return reference
 
 
 def test_gradients_are_right_and_inputs_stay_as_they_are() -> None:
     branch, (x, context) = messages("GatedGCN").train(), make_batch([3, 1])
-    context = with_expander(context)
     x, edge_attr = x.requires_grad_(), context.edge_attr.requires_grad_()
     before = x.detach().clone(), edge_attr.detach().clone()
 
-    def of(x: Tensor, edge_attr: Tensor) -> tuple[Tensor, Tensor]:
+    def run(x: Tensor, edge_attr: Tensor) -> tuple[Tensor, Tensor]:
         changed = context.with_edge_attr(edge_attr)
         out, state = branch(x, changed, branch.initial_state(changed))
         return out, state.features
 
-    assert torch.autograd.gradcheck(of, (x, edge_attr))
+    assert torch.autograd.gradcheck(run, (x, edge_attr), fast_mode=True)
     torch.testing.assert_close((x.detach(), edge_attr.detach()), before, rtol=0, atol=0)
-    sum(one.sum() for one in of(x, edge_attr)).backward()
+    sum(out.sum() for out in run(x, edge_attr)).backward()
     assert branch.initial_state.expander.weight.grad.abs().sum() > 0
 
 
@@ -234,10 +203,7 @@ def test_a_gate_gets_the_encoding_of_nodes() -> None:
     torch.manual_seed(0)
     conv = GatedGCN(BATCH_DIM, residual=False, equivstable_pe=True)
     branch, (x, context) = ExpanderMessages(conv, BATCH_DIM).double().eval(), make_batch(SIZES)
-    context = with_expander(context)
     encoding = torch.randn_like(x)
-    context = GraphContext(
-        context.batch, context.ptr, context.edge_index, context.edge_attr, context.edge_sets, encoding=encoding
-    )
-    expected = conv(x, *joined(branch, context), encoding)[0]
-    torch.testing.assert_close(called(branch, x, context), expected)
+    context = replace(context, encoding=encoding)
+    expected = conv(x, *join_edges(branch, context), encoding)[0]
+    torch.testing.assert_close(call(branch, x, context), expected)

@@ -8,21 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import GECOAttention, GraphContext, HyenaAttention, long_filter
+from graphgps_kmip.attention import GECOAttention, HyenaAttention, long_filter
 from graphgps_kmip.attention.geco import GlobalContextBlock, causal_convolution
-from graphgps_kmip.attention.long_filter import NORMS, TINY, LongFilter, Segments, place_features
+from graphgps_kmip.attention.long_filter import NORMS, TINY, FilterShape, LongFilter, Segments, place_features
 from graphgps_kmip.ops import direct_convolution, size_groups
 from graphgps_kmip.ops.circular_convolution import circular_convolution, gated_convolutions
 from graphgps_kmip.ops.direct_convolution import can_sum
 from graphgps_kmip.ops.native import unavailable_reason
 from graphgps_kmip.ops.size_groups import SizeGroups
+from tests.attention.contexts import context_of
 from tests.native.vector_units import VECTOR_UNITS
 
 DIM = 4
-
-
-def one_graph(size: int, edge_index: Tensor | None = None) -> GraphContext:
-    return GraphContext(torch.zeros(size, dtype=torch.long), torch.tensor([0, size]), edge_index=edge_index)
 
 
 def circulant(taps: Tensor) -> Tensor:
@@ -36,13 +33,12 @@ def geco(**options: object) -> GECOAttention:
     return GECOAttention(DIM, 1, **options).double()
 
 
-@pytest.mark.parametrize("order", [1, 2, 3])
-@pytest.mark.parametrize("form", ["gate_after", "gate_first"])
+@pytest.mark.parametrize(
+    ("form", "order"), [("gate_after", 1), ("gate_after", 2), ("gate_after", 3), ("gate_first", 2), ("gate_first", 3)]
+)
 def test_the_global_block_equals_its_formula(form: str, order: int) -> None:
-    if (form, order) == ("gate_first", 1):
-        pytest.skip("no filter would be left")
     torch.manual_seed(0)
-    block = GlobalContextBlock(6, DIM, order=order, form=form).double()
+    block = GlobalContextBlock(6, DIM, order=order, form=form, shape=FilterShape(), filter_norm="l1").double()
     x, groups = torch.randn(11, 6, dtype=torch.float64), SizeGroups.of(torch.tensor([0, 11]))
     *gates, value = block.project(x).split(DIM, dim=1)
     for number, taps in enumerate(block.filters((11,)).split(DIM, 1)):
@@ -63,7 +59,7 @@ def test_the_layer_is_batch_norm_of_both_and_the_global_block() -> None:
     both = torch.cat([x, adjacency @ x], 1)
     normed = (both - both.mean(0)) / (both.var(0, unbiased=False) + layer.norm.eps).sqrt()
     expected = layer.mix(normed, SizeGroups.of(torch.tensor([0, size])))
-    torch.testing.assert_close(layer(x, one_graph(size, edge_index)), expected, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(layer(x, context_of([size], edge_index=edge_index)), expected, atol=1e-12, rtol=1e-12)
 
 
 def test_the_local_convolution_wraps_around_and_adds_taps_beyond_a_small_graph() -> None:
@@ -76,7 +72,7 @@ def test_the_local_convolution_wraps_around_and_adds_taps_beyond_a_small_graph()
 def spread(norm: str, size: int, constant: bool) -> float:
     """Root mean square of a convolution's output for inputs of root mean square 1."""
     torch.manual_seed(0)
-    block = GlobalContextBlock(8, 8, order=1, filter_norm=norm)
+    block = GlobalContextBlock(8, 8, order=1, form="gate_after", shape=FilterShape(), filter_norm=norm)
     x = torch.ones(size, 8) if constant else torch.randn(size, 8)
     groups = SizeGroups.of(torch.tensor([0, size]))
     return float(circular_convolution(x, block.filters(groups.sizes), groups).square().mean().sqrt())
@@ -91,7 +87,7 @@ def test_outputs_do_not_grow_with_the_number_of_nodes(constant: bool, norm: str)
     assert spread("none", 100_000, constant) > 10 * spread("none", 100, constant)
 
 
-def divided(taps: Tensor, norm: str, sizes: tuple[int, ...]) -> Tensor:
+def divide(taps: Tensor, norm: str, sizes: tuple[int, ...]) -> Tensor:
     return NORMS[norm](taps, Segments.of(sizes, taps.device))
 
 
@@ -110,18 +106,17 @@ def test_the_gradients_of_taps_that_are_divided_by_their_sum_are_those_of_autogr
         parts = taps.split(list(sizes)) if sizes else [taps]
         return torch.cat([part / part.abs().sum(0, keepdim=True).clamp(min=TINY) for part in parts])
 
-    grad, results = torch.randn(sum(sizes), 5, dtype=torch.float64), []
-    for out in (divided(columns, "l1", sizes), plain(columns)):
-        results.append((out, *torch.autograd.grad(out, columns, grad)))
-    torch.testing.assert_close(*results)
+    grad = torch.randn(sum(sizes), 5, dtype=torch.float64)
+    outputs = divide(columns, "l1", sizes), plain(columns)
+    torch.testing.assert_close(*((out, *torch.autograd.grad(out, columns, grad)) for out in outputs))
 
 
 @pytest.mark.parametrize("norm", NORMS)
 def test_filters_of_several_sizes_are_those_of_each_alone(norm: str) -> None:
     torch.manual_seed(0)
     taps, sizes = torch.randn(13, 3, dtype=torch.float64, requires_grad=True), (1, 4, 8)
-    together = divided(taps, norm, sizes)
-    alone = torch.cat([divided(part, norm, (len(part),)) for part in taps.split(list(sizes))])
+    together = divide(taps, norm, sizes)
+    alone = torch.cat([divide(part, norm, (len(part),)) for part in taps.split(list(sizes))])
     torch.testing.assert_close(together, alone)
     if norm == "l2":
         varying = together - torch.cat([part.mean(0).expand_as(part) for part in together.split(list(sizes))])
@@ -140,7 +135,7 @@ def test_many_places_and_few_have_the_same_filters(monkeypatch: pytest.MonkeyPat
         made.zero_grad()
         taps = made((3, 50))
         taps.square().sum().backward()
-        results.append([taps, *(one.grad for one in made.parameters())])
+        results.append([taps, *(parameter.grad for parameter in made.parameters())])
     torch.testing.assert_close(*results)
 
 
@@ -156,7 +151,6 @@ def test_places_are_fractions_so_that_sizes_share_one_network() -> None:
 
 
 SIZES = [5, 1, 0, 7, 5]
-PTR = torch.tensor([0, *SIZES]).cumsum(0)
 
 
 def test_a_causal_convolution_equals_the_sum_over_earlier_places() -> None:
@@ -164,11 +158,12 @@ def test_a_causal_convolution_equals_the_sum_over_earlier_places() -> None:
     x = torch.randn(sum(SIZES), 3, dtype=torch.float64)
     filters = {size: torch.randn(size, 3, dtype=torch.float64) for size in (1, 5, 7)}
     expected = torch.zeros_like(x)
-    for start, size in zip(PTR.tolist(), SIZES, strict=False):
+    ptr = context_of(SIZES).ptr
+    for start, size in zip(ptr.tolist(), SIZES, strict=False):
         for t in range(size):
             for i in range(t + 1):
                 expected[start + t] += x[start + i] * filters[size][t - i]
-    torch.testing.assert_close(causal_convolution(x, torch.cat(list(filters.values())), PTR, tuple(filters)), expected)
+    torch.testing.assert_close(causal_convolution(x, torch.cat(list(filters.values())), ptr, tuple(filters)), expected)
 
 
 def test_the_operator_equals_its_formula() -> None:
@@ -188,28 +183,20 @@ def test_the_operator_equals_its_formula() -> None:
     torch.testing.assert_close(layer(x), expected, atol=1e-6, rtol=1e-6)
 
 
-BATCHES = [[5, 3, 1, 0, 2, 7, 7, 11, 8], [13], [1], [2], [97], [12, 12], [16, 9, 23, 31, 1, 1], [0], []]
+BATCHES = [[5, 3, 1, 0, 2, 7, 7, 11, 8], [13], [2], [12, 12], [16, 9, 23, 31, 1, 1], [0], []]
 
 
-def bounds(sizes: list[int]) -> Tensor:
-    return torch.tensor([0, *sizes]).cumsum(0)
-
-
-def by_sums(x: Tensor, filters: Tensor, ptr: Tensor, groups: SizeGroups) -> Tensor:
-    """Equation 3, tap by tap."""
-    first = {size: sum(groups.sizes[:place]) for place, size in enumerate(groups.sizes)}
-    out = torch.zeros_like(x)
-    for start, end in zip(ptr.tolist(), ptr.tolist()[1:], strict=False):
-        size = end - start
-        for t in range(size):
-            for i in range(size):
-                out[start + t] += x[start + i] * filters[first[size] + (t - i) % size]
-    return out
+def by_sums(x: Tensor, filters: Tensor, sizes: list[int]) -> Tensor:
+    """Equation 3, by the matrix of the taps of each size."""
+    distinct = sorted(set(sizes) - {0})
+    matrices = {len(taps): circulant(taps) for taps in filters.split(distinct)} if distinct else {}
+    graphs = [torch.einsum("cti,ic->tc", matrices[len(graph)], graph) for graph in x.split(sizes) if len(graph)]
+    return torch.cat(graphs) if graphs else x
 
 
 def inputs(sizes: list[int], channels: int = 3) -> tuple[Tensor, Tensor, SizeGroups]:
     torch.manual_seed(0)
-    groups = SizeGroups.of(bounds(sizes))
+    groups = context_of(sizes).size_groups
     shapes = (sum(sizes), channels), (groups.num_rows, channels)
     return *(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes), groups
 
@@ -226,40 +213,38 @@ def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize("sizes", BATCHES, ids=str)
 def test_it_equals_the_sum_over_all_places(sizes: list[int]) -> None:
     x, filters, groups = inputs(sizes)
-    expected = by_sums(x, filters, bounds(sizes), groups)
+    expected = by_sums(x, filters, sizes)
     torch.testing.assert_close(circular_convolution(x, filters, groups), expected, atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.usefixtures("_way")
-@pytest.mark.parametrize("sizes", [[5, 3, 1, 0, 3], [13], [8], [1, 1]], ids=str)
+@pytest.mark.parametrize("sizes", [[5, 3, 1, 0, 3], [8]], ids=str)
 def test_gradients_equal_finite_differences(sizes: list[int]) -> None:
     x, filters, groups = inputs(sizes, channels=2)
-    assert torch.autograd.gradcheck(lambda *both: circular_convolution(*both, groups), (x, filters))
+    assert torch.autograd.gradcheck(lambda *both: circular_convolution(*both, groups), (x, filters), fast_mode=True)
 
 
-def gated(sizes: list[int], gate_first: bool, num_gates: int = 3) -> tuple[Tensor, Tensor, SizeGroups]:
+def gates_of(sizes: list[int], gate_first: bool, num_gates: int = 3) -> tuple[Tensor, Tensor, SizeGroups]:
     """Gates and value, and filters, of two channels."""
     torch.manual_seed(0)
-    groups, num_filters = SizeGroups.of(bounds(sizes)), num_gates - gate_first
+    groups, num_filters = context_of(sizes).size_groups, num_gates - gate_first
     shapes = (sum(sizes), 2 * (num_gates + 1)), (groups.num_rows, 2 * num_filters)
     return *(torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes), groups
 
 
 @pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("gate_first", [False, True])
-@pytest.mark.parametrize("sizes", [[5, 3, 1, 0, 2, 7, 7, 8], [13], [16], [4, 4], [0, 3]], ids=str)
+@pytest.mark.parametrize("sizes", [[5, 3, 1, 0, 2, 7, 7, 8], [13], [4, 4]], ids=str)
 def test_gates_between_convolutions_equal_one_step_after_the_other(sizes: list[int], gate_first: bool) -> None:
-    x, filters, groups = gated(sizes, gate_first)
+    x, filters, groups = gates_of(sizes, gate_first)
     *gates, value = x.split(2, 1)
     if gate_first:
         value = gates.pop(0) * value
     for gate, taps in zip(gates, filters.split(2, 1), strict=True):
-        value = gate * by_sums(value, taps, bounds(sizes), groups)
-    found = gated_convolutions(x, filters, groups, gate_first)
-    torch.testing.assert_close(found, value, atol=1e-11, rtol=1e-11)
-    grad = torch.randn_like(value)
-    for one, other in zip(*(torch.autograd.grad(y, (x, filters), grad) for y in (found, value)), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-11, rtol=1e-11)
+        value = gate * by_sums(value, taps, sizes)
+    outputs, grad = (gated_convolutions(x, filters, groups, gate_first), value), torch.randn_like(value)
+    results = ((out, *torch.autograd.grad(out, (x, filters), grad)) for out in outputs)
+    torch.testing.assert_close(*results, atol=1e-11, rtol=1e-11)
 
 
 @pytest.mark.parametrize("sizes", [[64], [61], [30, 30, 30]], ids=str)
@@ -274,30 +259,26 @@ def test_channels_in_chunks_give_the_same(sizes: list[int], monkeypatch: pytest.
     whole = results()
     monkeypatch.setattr("graphgps_kmip.ops.circular_convolution.CHUNK_NUMBERS", {"cpu": 1})
     monkeypatch.setattr("graphgps_kmip.ops.circular_convolution.FEW_CHANNELS", 2)
-    for one, other in zip(results(), whole, strict=True):
-        torch.testing.assert_close(one, other, atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(results(), whole, atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize(("dtype", "error"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2), (torch.float16, 2e-3)])
 def test_other_precisions_are_transformed_in_float32(dtype: torch.dtype, error: float) -> None:
     x, filters, groups = inputs([100, 31])
     expected = circular_convolution(x, filters, groups)
-    found = circular_convolution(x.to(dtype), filters.to(dtype), groups)
-    assert found.dtype == dtype
-    assert float((found.double() - expected).norm() / expected.norm()) < error
+    out = circular_convolution(x.to(dtype), filters.to(dtype), groups)
+    assert out.dtype == dtype
+    assert float((out.double() - expected).norm() / expected.norm()) < error
 
 
-def test_only_the_inputs_are_kept_for_the_backward_pass() -> None:
-    x, filters, groups = inputs([50, 31, 50])
-    kept: list[Tensor] = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one, lambda one: one):
-        circular_convolution(x, filters, groups)
-    assert sorted(one.data_ptr() for one in kept) == sorted((x.data_ptr(), filters.data_ptr()))
-    kept.clear()
-    x, filters, groups = gated([50, 31, 50], gate_first=False)
-    with torch.autograd.graph.saved_tensors_hooks(lambda one: kept.append(one) or one, lambda one: one):
-        gated_convolutions(x, filters, groups, False)
-    assert sorted(one.data_ptr() for one in kept) == sorted((x.data_ptr(), filters.data_ptr()))
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_only_the_inputs_are_saved_for_the_backward_pass(is_gated: bool) -> None:
+    x, filters, groups = gates_of([50, 31, 50], gate_first=False) if is_gated else inputs([50, 31, 50])
+    convolve = gated_convolutions if is_gated else circular_convolution
+    saved: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor):
+        convolve(x, filters, groups, *([False] if is_gated else []))
+    assert sorted(tensor.data_ptr() for tensor in saved) == sorted((x.data_ptr(), filters.data_ptr()))
 
 
 @pytest.mark.skipif(unavailable_reason("direct_convolution") is not None, reason="no C compiler")
@@ -318,15 +299,15 @@ def test_sums_equal_transforms_for_any_channels_on_any_threads(
     channels: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(direct_convolution, "THREAD_WORK", 1)
-    groups, results, before = SizeGroups.of(bounds([9, 40, 1, 9, 33, 0, 4])), [], torch.get_num_threads()
+    groups, results, before = context_of([9, 40, 1, 9, 33, 0, 4]).size_groups, [], torch.get_num_threads()
     torch.manual_seed(0)
     x, filters = (torch.randn(rows, 3 * channels, dtype=dtype) for rows in (96, groups.num_rows))
     for pairs, threads in ((-1, 1), (10**9, 1), (10**9, 3)):
         monkeypatch.setattr(direct_convolution, "SUM_PAIRS", pairs)
         torch.set_num_threads(threads)
-        one, other = x.clone().requires_grad_(), filters[:, : 2 * channels].clone().requires_grad_()
-        out = gated_convolutions(one, other, groups, False)
-        results.append((out, *torch.autograd.grad(out.square().sum(), (one, other))))
+        leaves = x.clone().requires_grad_(), filters[:, : 2 * channels].clone().requires_grad_()
+        out = gated_convolutions(*leaves, groups, False)
+        results.append((out, *torch.autograd.grad(out.square().sum(), leaves)))
     torch.set_num_threads(before)
     for transformed, alone, shared in zip(*results, strict=True):
         error = (alone - transformed).norm() / transformed.norm()

@@ -26,17 +26,17 @@ def layers(norm: str | None, heads: int = 2) -> list[GPSConv]:
 
 @pytest.mark.parametrize("norm", ["batch_norm", "graph_norm", None])
 def test_with_all_keys_it_equals_the_layer_of_torch_geometric(norm: str | None) -> None:
-    theirs, ours = (layer.double() for layer in layers(norm))
-    state = {name: value for name, value in theirs.state_dict().items() if not name.startswith("attn.")}
+    reference, kmip = (layer.double() for layer in layers(norm))
+    state = {name: value for name, value in reference.state_dict().items() if not name.startswith("attn.")}
     for kind in ("weight", "bias"):
-        parts = getattr(theirs.attn, f"in_proj_{kind}").chunk(3)
+        parts = getattr(reference.attn, f"in_proj_{kind}").chunk(3)
         state |= {f"attn.{part}.{kind}": value for part, value in zip(("query", "key", "value"), parts, strict=True)}
-        state[f"attn.out.{kind}"] = getattr(theirs.attn.out_proj, kind)
-    ours.load_state_dict(state)
+        state[f"attn.out.{kind}"] = getattr(reference.attn.out_proj, kind)
+    kmip.load_state_dict(state)
     x, edge_attr = torch.randn(10, 8).double(), torch.randn(5, 8).double()
     for training in (True, False):
         outputs = []
-        for layer in (theirs, ours):
+        for layer in (reference, kmip):
             torch.manual_seed(1)  # dropout
             outputs.append(layer.train(training)(x, EDGES, BATCH, edge_attr=edge_attr))
         torch.testing.assert_close(*outputs)

@@ -18,11 +18,12 @@ from graphgps_kmip.ops import grit_operator
 from graphgps_kmip.ops.grit_operator import PairFeatures, PairMaps, PairSettings, grit_attention, signed_root
 from graphgps_kmip.ops.node_pairs import all_pairs
 from graphgps_kmip.ops.row_layers import RowBatchNorm, row_norms
+from tests.attention.contexts import context_of
 from tests.recorded import check, load, part
 
 DIM, HEADS = 6, 2
 ROUNDING = {"rtol": 1e-10, "atol": 1e-10}  # float64 sums in another order
-SIZES = {"graphs": [4, 1, 0, 6], "one node": [1], "empty graphs": [0, 0], "no graphs": []}
+SIZES = {"graphs": [4, 1, 0, 6], "empty graphs": [0, 0], "no graphs": []}
 
 
 def random(*shape: int) -> Tensor:
@@ -53,18 +54,18 @@ def results(
 ) -> list[Tensor]:
     """Return the outputs and the gradients of all inputs, with one dropout mask for both forms."""
     torch.manual_seed(5)
-    outputs = [one for one in call(tensors, ptr, index, *args, **options) if one is not None]
+    outputs = [out for out in call(tensors, ptr, index, *args, **options) if out is not None]
     torch.manual_seed(7)
-    loss = sum((one * torch.randn_like(one)).sum() for one in outputs)
-    inputs = [one for one in tensors if one is not None]
+    loss = sum((out * torch.randn_like(out)).sum() for out in outputs)
+    inputs = [tensor for tensor in tensors if tensor is not None]
     return [*outputs, *torch.autograd.grad(loss, inputs, materialize_grads=True)]
 
 
 @pytest.mark.parametrize("clamp", [1.0, None])
 def test_the_operator_is_its_formula(clamp: float | None) -> None:
     tensors, ptr = arguments(SIZES["graphs"])
-    q, k, v, value, scale, shift, edge, edge_bias, logit, out, out_bias = (one.detach() for one in tensors)
-    found = call(tensors, ptr, None, PairSettings(HEADS, clamp))
+    q, k, v, value, scale, shift, edge, edge_bias, logit, out, out_bias = (tensor.detach() for tensor in tensors)
+    attended, score_sums, pair_sums = call(tensors, ptr, None, PairSettings(HEADS, clamp))
     width, pairs, clamped = DIM // HEADS, all_pairs(ptr), 0
     for i in range(len(q)):
         rows = [row for row in range(pairs.size(1)) if pairs[0, row] == i]
@@ -75,17 +76,17 @@ def test_the_operator_is_its_formula(clamp: float | None) -> None:
             root = torch.tensor([math.copysign(math.sqrt(abs(x)), x) for x in product.tolist()], dtype=q.dtype)
             scores.append((root + edge[DIM:] @ features + edge_bias[DIM:]).clamp(min=0))
         for row, features, s in zip(rows, e, scores, strict=True):
-            torch.testing.assert_close(found[2][row], features + out @ s + out_bias, **ROUNDING)
+            torch.testing.assert_close(pair_sums[row], features + out @ s + out_bias, **ROUNDING)
         for head in range(HEADS):
             at = slice(head * width, (head + 1) * width)
             z = [float(logit[at] @ s[at]) for s in scores]
-            clamped += sum(clamp is not None and abs(one) > clamp for one in z)
-            z = z if clamp is None else [max(-clamp, min(clamp, one)) for one in z]
-            weight = [math.exp(one) / sum(map(math.exp, z)) for one in z]
-            attended = sum(w * v[j][at] for w, j in zip(weight, keys, strict=True))
-            rows_sum = sum(w * s[at] for w, s in zip(weight, scores, strict=True))
-            torch.testing.assert_close(found[0][i, at], attended, **ROUNDING)
-            torch.testing.assert_close(found[1][i, at], rows_sum, **ROUNDING)
+            clamped += sum(clamp is not None and abs(number) > clamp for number in z)
+            z = z if clamp is None else [max(-clamp, min(clamp, number)) for number in z]
+            weight = [math.exp(number) / sum(map(math.exp, z)) for number in z]
+            values = sum(w * v[j, at] for w, j in zip(weight, keys, strict=True))
+            sums = sum(w * s[at] for w, s in zip(weight, scores, strict=True))
+            torch.testing.assert_close(attended[i, at], values, **ROUNDING)
+            torch.testing.assert_close(score_sums[i, at], sums, **ROUNDING)
     assert (clamped > 0) == (clamp is not None)
 
 
@@ -101,24 +102,15 @@ def test_chunks_of_complete_pairs_give_outputs_and_gradients_of_the_plain_form(
     monkeypatch.setitem(grit_operator.CHUNK_ENTRIES, "cpu", entries)
     tensors, ptr = arguments(sizes, bool(scaled), mapped)
     settings = PairSettings(HEADS, 1.5, bool(relu), dropout, dropout)
-    before = [None if one is None else one.detach().clone() for one in tensors]
     both = [results(tensors, ptr, index, settings, update_pairs=bool(update)) for index in (None, all_pairs(ptr))]
-    for found, expected in zip(*both, strict=True):
-        torch.testing.assert_close(found, expected, **ROUNDING)
-    assert all(one is None or torch.equal(one, copy) for one, copy in zip(tensors, before, strict=True))
+    torch.testing.assert_close(*both, **ROUNDING)
 
 
-@pytest.mark.parametrize("complete", [True, False])
-def test_derivatives_equal_finite_differences(complete: bool) -> None:
+def test_derivatives_of_a_list_of_pairs_equal_finite_differences() -> None:
     tensors, ptr = arguments([2, 1])
-    index = None if complete else all_pairs(ptr)[:, [4, 0, 3, 3]]
-    if not complete:
-        tensors[3] = random(4, DIM)
-
-    def output(*given: Tensor) -> tuple[Tensor, ...]:
-        return call(list(given), ptr, index, PairSettings(HEADS, 2.0))
-
-    assert torch.autograd.gradcheck(output, tensors, fast_mode=True)
+    index, tensors[3] = all_pairs(ptr)[:, [4, 0, 3, 3]], random(4, DIM)
+    settings = PairSettings(HEADS, 2.0)
+    assert torch.autograd.gradcheck(lambda *args: call(list(args), ptr, index, settings), tensors, fast_mode=True)
 
 
 def test_the_signed_root_has_derivative_zero_at_zero_and_an_unbounded_one_near_it() -> None:
@@ -133,13 +125,13 @@ def test_the_signed_root_has_derivative_zero_at_zero_and_an_unbounded_one_near_i
 @pytest.mark.parametrize("complete", [True, False])
 def test_scores_of_zero_have_finite_gradients(complete: bool) -> None:
     tensors, ptr = arguments([3])
-    tensors[0], tensors[1] = (torch.zeros_like(one).requires_grad_() for one in tensors[:2])
-    found = results(tensors, ptr, None if complete else all_pairs(ptr), PairSettings(HEADS))
-    assert all(one.isfinite().all() for one in found)
-    assert not found[3].any()  # that of q: all products are 0
+    tensors[0], tensors[1] = (torch.zeros_like(tensor).requires_grad_() for tensor in tensors[:2])
+    outputs = results(tensors, ptr, None if complete else all_pairs(ptr), PairSettings(HEADS))
+    assert all(tensor.isfinite().all() for tensor in outputs)
+    assert not outputs[3].any()  # gradient of q: all products are 0
 
 
-def test_a_query_without_pairs_has_zeros_and_a_pair_given_twice_counts_twice() -> None:
+def test_a_query_without_pairs_has_zeros_and_a_pair_listed_twice_counts_twice() -> None:
     tensors, ptr = arguments([3])
     value, index = tensors[3], torch.tensor([[0, 0, 0], [1, 2, 2]])
     tensors[3] = value[[0, 1, 1]]
@@ -154,26 +146,20 @@ def test_a_query_without_pairs_has_zeros_and_a_pair_given_twice_counts_twice() -
 @pytest.mark.parametrize("rows", [2, 50])
 @pytest.mark.parametrize("running", [True, False])
 def test_batch_norm_of_rows_is_that_of_torch(rows: int, running: bool) -> None:
-    ours, theirs = (
-        RowBatchNorm(DIM, 0.3, running).double(),
-        nn.BatchNorm1d(DIM, momentum=0.3, track_running_stats=running),
-    )
-    theirs = theirs.double()
+    norm = RowBatchNorm(DIM, 0.3, running).double()
+    reference = nn.BatchNorm1d(DIM, momentum=0.3, track_running_stats=running).double()
     with torch.no_grad():
-        ours.weight.normal_()
-        ours.bias.normal_()
-    theirs.load_state_dict(ours.state_dict())
+        norm.weight.normal_()
+        norm.bias.normal_()
+    reference.load_state_dict(norm.state_dict())
     x = random(rows, DIM)
     for training in (True, True, False):
-        outputs = [norm.train(training)(x) for norm in (ours, theirs)]
-        grads = [
-            torch.autograd.grad(one.pow(3).sum(), [x, *norm.parameters()])
-            for one, norm in zip(outputs, (ours, theirs), strict=True)
-        ]
-        torch.testing.assert_close(*outputs, **ROUNDING)
-        torch.testing.assert_close(*grads, **ROUNDING)
-        torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), **ROUNDING)
-    ours.train()
+        outcomes = []
+        for module in (norm, reference):
+            out = module.train(training)(x)
+            outcomes.append([out, *torch.autograd.grad(out.pow(3).sum(), [x, *module.parameters()])])
+        torch.testing.assert_close(*outcomes, **ROUNDING)
+        torch.testing.assert_close(norm.state_dict(), reference.state_dict(), **ROUNDING)
 
 
 @pytest.mark.parametrize("rows", [0, 1])
@@ -187,11 +173,10 @@ def test_batch_norm_of_one_row_or_none_is_finite_and_leaves_the_statistics(rows:
     torch.testing.assert_close(dict(norm.state_dict()), state, rtol=0, atol=0)
 
 
-def graphs() -> GraphContext:
+def graphs(**pairs: Tensor) -> GraphContext:
     """Two graphs, of 3 and of 2 nodes; the edges 0 -> 1 and 4 -> 3."""
-    batch, ptr = torch.tensor([0, 0, 0, 1, 1]), torch.tensor([0, 3, 5])
-    edges = torch.tensor([[0, 4], [1, 3]])
-    return GraphContext(batch, ptr, edges, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    edges, features = torch.tensor([[0, 4], [1, 3]]), torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    return context_of([3, 2], edge_index=edges, edge_attr=features, **pairs)
 
 
 def test_edge_features_are_added_to_the_pair_whose_query_is_the_target() -> None:
@@ -203,20 +188,16 @@ def test_edge_features_are_added_to_the_pair_whose_query_is_the_target() -> None
 
 
 def test_a_list_of_pairs_gets_those_of_the_edges_and_each_node_with_itself() -> None:
-    context = graphs()
-    listed = GraphContext(
-        context.batch, context.ptr, context.edge_index, context.edge_attr,
-        pair_index=torch.tensor([[2, 1], [0, 0]]), pair_attr=torch.tensor([[5.0, 6.0], [7.0, 8.0]]),
-    )  # fmt: skip
+    listed = graphs(pair_index=torch.tensor([[2, 1], [0, 0]]), pair_attr=torch.tensor([[5.0, 6.0], [7.0, 8.0]]))
     pairs = first_pairs(listed, torch.zeros(4, 2))
-    found = {tuple(pair): value for pair, value in zip(pairs.index.T.tolist(), pairs.value.tolist(), strict=True)}
+    features = {tuple(pair): value for pair, value in zip(pairs.index.T.tolist(), pairs.value.tolist(), strict=True)}
     nodes = {(n, n): [0.0, 0.0] for n in range(5)}
-    assert found == nodes | {(2, 0): [5.0, 6.0], (1, 0): [8.0, 10.0], (3, 4): [3.0, 4.0]}
+    assert features == nodes | {(2, 0): [5.0, 6.0], (1, 0): [8.0, 10.0], (3, 4): [3.0, 4.0]}
 
 
 def test_what_no_layer_reads_is_not_computed_in_eval_mode_and_has_its_statistics_in_training() -> None:
     attention = GRITAttention(DIM, HEADS, pairs=PairUpdate(DIM, update=False)).double()
-    context = GraphContext(torch.zeros(3, dtype=torch.long), torch.tensor([0, 3]), pair_attr=random(9, DIM))
+    context = context_of([3], pair_attr=random(9, DIM))
     state = attention.initial_state(context)
     norm = attention.pairs.norm[0]
     assert attention.eval()(random(3, DIM), context, state)[1].pairs is state.pairs
@@ -241,7 +222,7 @@ ATTENTION = {
 
 
 def rename_attention(name: str) -> str:
-    """Return our name of a parameter of the recorded attention, or of what stands beside it in the recorded layer."""
+    """Return our name of a parameter of the recorded attention or layer."""
     name = name.removeprefix("attention.")
     for old, new in ATTENTION.items():
         if name.startswith(old):
@@ -263,7 +244,7 @@ def rename_layer(name: str) -> str:
     return f"attention.0.{rename_attention(name)}"
 
 
-def in_order(inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+def sort_pairs(inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
     """Return query and key of the recorded pairs, sorted, and where each of them was."""
     key, query = inputs["edge_index"]
     order = (query * len(inputs["x"]) + key).argsort()
@@ -272,7 +253,7 @@ def in_order(inputs: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
 
 def first_state(inputs: dict[str, Tensor], form: str) -> tuple[GRITState, Tensor]:
     """Return the recorded pairs as a state, complete or as a list, and the places of its pairs in the record."""
-    index, order = in_order(inputs)
+    index, order = sort_pairs(inputs)
     if form == "complete":
         assert torch.equal(index, all_pairs(inputs["ptr"]))
         index = None

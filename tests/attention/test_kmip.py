@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,17 +11,18 @@ from torch.nn.functional import cosine_similarity
 from torch_geometric.data import Data
 
 from graphgps_kmip.attention import AnnealedKeys, FullAttention, GraphContext, KMIPAttention, kmip
-from graphgps_kmip.attention.kmip import annealed, build_kmip, diverse_keys, draw_keys
+from graphgps_kmip.attention.kmip import build_kmip, diverse_keys, draw_keys
 from graphgps_kmip.compat.public_faults import repeat_faults
 from graphgps_kmip.errors import TrainingDiverged
 from graphgps_kmip.model.gps import recomputed
 from graphgps_kmip.testing.references import kmip_attention
 from graphgps_kmip.train.loop import explain_errors
+from tests.attention.contexts import context_of
 from tests.recorded import check, load
 
-PTR = torch.tensor([0, 5, 5, 6, 13])  # the second graph has no node
-CONTEXT = GraphContext(torch.repeat_interleave(PTR.diff()), PTR)
-
+SIZES = [5, 0, 1, 20]  # the second graph has no node
+CONTEXT = context_of(SIZES)
+EXACT = {"rtol": 1e-12, "atol": 1e-12}
 RECORDS: dict[str, dict[str, Any]] = {
     "aggLinear_kq4_v4_k3_2x9x8": {"dim_kq": 4, "dim_val": 4, "head_agg": "Linear"},
     "aggLinear_kq8_v8_k3_2x9x8": {"dim_kq": 8, "dim_val": 8, "head_agg": "Linear"},
@@ -49,31 +49,40 @@ def test_output_and_gradients_match_the_recorded_original(name: str) -> None:
     check(attention, forward, load(f"B_layers/kmip_sparse_attention_{name}"), rename)
 
 
+def random_nodes(size: int = 26) -> Tensor:
+    return torch.randn(size, 8, dtype=torch.float64)
+
+
+def project(attention: KMIPAttention, x: Tensor) -> list[Tensor]:
+    """Return queries, keys and values (N, H, D)."""
+    return [linear(x).unflatten(1, (2, -1)) for linear in (attention.query, attention.key, attention.value)]
+
+
 @pytest.mark.parametrize("search", ["auto", "exact", "chunked"])
 @pytest.mark.parametrize("options", [{}, {"dim_kq": 3, "dim_val": 5, "head_agg": "Linear"}])
 def test_it_equals_the_formula_in_each_graph(search: str, options: dict[str, Any]) -> None:
     attention = KMIPAttention(8, 2, k=4, search=search, **options).double()
-    x = torch.randn(13, 8, dtype=torch.float64)
-    q, k, v = (linear(x).unflatten(1, (2, -1)) for linear in (attention.query, attention.key, attention.value))
-    expected = attention.out(kmip_attention(q, k, v, PTR.tolist(), 4).flatten(1))
-    torch.testing.assert_close(attention(x, CONTEXT), expected, rtol=1e-12, atol=1e-12)
+    x = random_nodes()
+    q, k, v = project(attention, x)
+    expected = attention.out(kmip_attention(q, k, v, CONTEXT.ptr.tolist(), 4).flatten(1))
+    torch.testing.assert_close(attention(x, CONTEXT), expected, **EXACT)
 
 
-@pytest.mark.parametrize("k", [7, 8, 1000])
+@pytest.mark.parametrize("k", [20, 21, 1000])
 def test_with_k_at_least_n_it_is_full_attention(k: int) -> None:
     full, kmip = FullAttention(8, 2).double(), KMIPAttention(8, 2, k=k, head_agg="Linear").double()
     nn.init.normal_(full.qkv.bias)
     for part, linear in enumerate((kmip.query, kmip.key, kmip.value)):
         linear.load_state_dict({name: value.chunk(3)[part] for name, value in full.qkv.state_dict().items()})
     kmip.out.load_state_dict(full.out.state_dict())
-    x = torch.randn(13, 8, dtype=torch.float64)
-    torch.testing.assert_close(kmip(x, CONTEXT), full(x, CONTEXT), rtol=1e-12, atol=1e-12)
+    x = random_nodes()
+    torch.testing.assert_close(kmip(x, CONTEXT), full(x, CONTEXT), **EXACT)
 
 
 def test_equal_nodes_share_their_weight_whichever_of_them_are_selected() -> None:
     attention = KMIPAttention(8, 2, k=3).double()
     x = torch.randn(1, 8, dtype=torch.float64).expand(6, 8)
-    torch.testing.assert_close(attention(x), attention.value(x), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(attention(x), attention.value(x), **EXACT)
 
 
 def test_an_infinite_value_stays_in_its_graph() -> None:
@@ -99,14 +108,6 @@ def test_inner_products_that_overflow_end_a_training_with_their_cause(attention:
     assert layer.double()(x.double(), None).isfinite().all()
 
 
-def test_a_nan_in_full_attention_stays_in_its_graph() -> None:
-    x = torch.randn(9, 16)
-    x[6, 0] = torch.nan
-    out = FullAttention(16, 2)(x, torch.tensor([0] * 5 + [1] * 4))
-    assert out[:5].isfinite().all()
-    assert out[5:].isnan().all()
-
-
 def test_boundaries_that_are_not_those_of_the_nodes_are_refused_before_compiled_code_reads_them() -> None:
     for ptr in ([0, 9, 500], [0, 9], [0, 12, 7, 20], [1, 20]):
         context = GraphContext(torch.zeros(20, dtype=torch.long), torch.tensor(ptr, dtype=torch.long))
@@ -116,19 +117,9 @@ def test_boundaries_that_are_not_those_of_the_nodes_are_refused_before_compiled_
             FullAttention(16, 2)(torch.randn(20, 16), context)
 
 
-SIZES = [5, 0, 1, 20]  # the second graph has no node
-WIDE_PTR = torch.tensor([0, *SIZES]).cumsum(0)
-WIDE = GraphContext(torch.repeat_interleave(WIDE_PTR.diff()), WIDE_PTR)
-EXACT = {"rtol": 1e-12, "atol": 1e-12}
-
-
 def diverse_layer(**options: Any) -> KMIPAttention:
     torch.manual_seed(3)
     return build_kmip(8, 2, **{"k": 4, "diversity": 2.0, **options}).double()
-
-
-def random_nodes(size: int = 26) -> Tensor:
-    return torch.randn(size, 8, dtype=torch.float64)
 
 
 def greedy(logit: Tensor, keys: Tensor, num_keys: int, weight: float) -> list[int]:
@@ -150,41 +141,29 @@ def test_the_keys_are_those_of_a_greedy_choice(weight: float, entries: int, monk
     k, q = torch.randn(2, 9, 3), torch.randn(2, 6, 3)
     score, index = (q @ k.mT).topk(7)
     index[:, 2, 4:], score[:, 2, 4:] = -1, -torch.inf  # a query with four candidates
-    chosen, scores = diverse_keys(index, score, k, 5, weight)
+    selected, scores = diverse_keys(index, score, k, 5, weight)
     for head in range(2):
         for query in range(6):
             real = index[head, query][index[head, query] >= 0]
             taken = greedy(score[head, query] / 3**0.5, k[head, real], 5, weight)
             expected = [*real[taken].tolist(), *[-1] * (5 - len(taken))]
-            assert chosen[head, query].tolist() == expected
+            assert selected[head, query].tolist() == expected
             assert scores[head, query, : len(taken)].tolist() == score[head, query, taken].tolist()
             assert (scores[head, query, len(taken) :] == -torch.inf).all()
 
 
-def test_it_attends_to_the_chosen_keys_among_twice_as_many_candidates() -> None:
+def test_it_attends_to_diverse_keys_among_twice_as_many_candidates() -> None:
     attention, x = diverse_layer(), random_nodes()
-    q, key, v = (linear(x).unflatten(1, (2, -1)) for linear in (attention.query, attention.key, attention.value))
+    q, key, v = project(attention, x)
     expected = []
     for node in range(26):
-        own = (WIDE.batch == WIDE.batch[node]).nonzero().squeeze(1)
+        graph = (CONTEXT.batch == CONTEXT.batch[node]).nonzero().squeeze(1)
         for head in range(2):
-            logit = key[own, head] @ q[node, head] / 2
-            best = own[logit.topk(min(8, len(own))).indices]
+            logit = key[graph, head] @ q[node, head] / 2
+            best = graph[logit.topk(min(8, len(graph))).indices]
             taken = best[greedy(key[best, head] @ q[node, head] / 2, key[best, head].detach(), 4, 2.0)]
             expected.append((key[taken, head] @ q[node, head] / 2).softmax(0) @ v[taken, head])
-    torch.testing.assert_close(attention(x, WIDE), torch.stack(expected).view(26, 8), **EXACT)
-
-
-def test_without_weight_it_is_kmip_and_with_it_other_keys_are_taken() -> None:
-    plain, x = KMIPAttention(8, 2, k=4).double(), random_nodes()
-    found = {}
-    for weight in (0.0, 1e-300, 2.0):
-        attention = diverse_layer(diversity=weight)
-        plain.load_state_dict(attention.state_dict())
-        found[weight] = (attention(x, WIDE) - plain(x, WIDE)).abs().max()
-    assert found[0.0] == 0
-    assert found[1e-300] < 1e-12
-    assert found[2.0] > 1e-3
+    torch.testing.assert_close(attention(x, CONTEXT), torch.stack(expected).view(26, 8), **EXACT)
 
 
 def test_missing_slots_of_diverse_keys_can_be_filled_with_the_first_key() -> None:
@@ -211,18 +190,18 @@ def random_layer(**options: Any) -> KMIPAttention:
     ("fraction", "counts"), [(0.1, [1, 0, 1, 2]), (0.5, [2, 0, 1, 10]), (0.99, [4, 0, 1, 19]), (1.0, [5, 0, 1, 20])]
 )
 def test_a_share_of_each_graphs_nodes_is_drawn_without_repetition(fraction: float, counts: list[int]) -> None:
-    drawn, ptr = draw_keys(WIDE, 3, fraction)
+    drawn, ptr = draw_keys(CONTEXT, 3, fraction)
     assert ptr.diff().tolist() == counts
     for head in drawn:
         for graph, keys in enumerate(head.split(counts)):
             assert len(keys.unique()) == counts[graph]
-            assert (WIDE.batch[keys] == graph).all()
+            assert (CONTEXT.batch[keys] == graph).all()
 
 
 def test_every_node_is_drawn_as_often_in_every_head() -> None:
     often, alike = torch.zeros(2, 26), 0
     for _ in range(1000):
-        drawn = draw_keys(WIDE, 2, 0.5)[0]
+        drawn = draw_keys(CONTEXT, 2, 0.5)[0]
         alike += torch.equal(*drawn.sort(dim=1).values)
         for head, keys in enumerate(drawn):
             often[head, keys] += 1
@@ -235,22 +214,21 @@ def test_every_node_is_drawn_as_often_in_every_head() -> None:
 def test_it_attends_to_the_best_of_the_drawn_keys(k: int) -> None:
     attention, x = random_layer(k=k, random_fraction=0.3), random_nodes()
     torch.manual_seed(7)
-    out = attention(x, WIDE)
+    out = attention(x, CONTEXT)
     torch.manual_seed(7)
-    drawn, _ = draw_keys(WIDE, 2, 0.3)
-    q, key, v = (linear(x).unflatten(1, (2, -1)) for linear in (attention.query, attention.key, attention.value))
+    drawn, _ = draw_keys(CONTEXT, 2, 0.3)
+    q, key, v = project(attention, x)
     expected = torch.zeros(26, 2, 4, dtype=torch.float64)
     for node, head in torch.cartesian_prod(torch.arange(26), torch.arange(2)).tolist():
-        own = [key for key in drawn[head].tolist() if WIDE.batch[key] == WIDE.batch[node]]
-        scores = sorted((((q[node, head] @ key[j, head]).item(), j) for j in own), reverse=True)[:k]
-        taken = [j for _, j in scores]
+        graph = [j for j in drawn[head].tolist() if CONTEXT.batch[j] == CONTEXT.batch[node]]
+        taken = sorted(graph, key=lambda j: -(q[node, head] @ key[j, head]).item())[:k]  # noqa: B023
         weight = (key[taken, head] @ q[node, head] / 2).softmax(0)
         expected[node, head] = weight @ v[taken, head]
     torch.testing.assert_close(out, expected.flatten(1), **EXACT)
 
 
 def test_the_learned_graph_has_empty_slots_where_fewer_are_drawn() -> None:
-    graph = random_layer(k=4, random_fraction=0.3).attention_graph(random_nodes(), WIDE)
+    graph = random_layer(k=4, random_fraction=0.3).attention_graph(random_nodes(), CONTEXT)
     counts = torch.tensor([1] * 6 + [4] * 20).expand(2, -1)  # 0.3 of 5, of 1 and of 20 nodes, at most k
     assert torch.equal((graph.index >= 0).sum(-1), counts)
     assert torch.equal(graph.weight > 0, graph.index >= 0)
@@ -259,9 +237,9 @@ def test_the_learned_graph_has_empty_slots_where_fewer_are_drawn() -> None:
 def test_a_seed_repeats_it_and_every_call_draws_anew_in_eval_mode_too() -> None:
     attention, x = random_layer(k=2, random_fraction=0.3).eval(), random_nodes()
     torch.manual_seed(0)
-    first, second = attention(x, WIDE), attention(x, WIDE)
+    first, second = attention(x, CONTEXT), attention(x, CONTEXT)
     torch.manual_seed(0)
-    assert torch.equal(attention(x, WIDE), first)
+    assert torch.equal(attention(x, CONTEXT), first)
     assert not torch.equal(second, first)
 
 
@@ -271,47 +249,39 @@ def test_computed_again_in_the_backward_pass_it_has_the_same_keys(diversity: flo
     gradients = []
     for call in (recomputed, lambda module, *args: module(*args)):
         torch.manual_seed(0)
-        given = x.clone().requires_grad_()
-        call(attention, given, WIDE).square().sum().backward()
-        gradients.append(given.grad)
+        leaf = x.clone().requires_grad_()
+        call(attention, leaf, CONTEXT).square().sum().backward()
+        gradients.append(leaf.grad)
     torch.testing.assert_close(*gradients, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("sizes", [[1], [0], [], [1, 1], [0, 3, 2]])
+@pytest.mark.parametrize("sizes", [[0], [], [1, 1], [0, 3, 2]])
 def test_graphs_of_any_size_give_finite_outputs_and_gradients(sizes: list[int]) -> None:
-    ptr = torch.tensor([0, *sizes]).cumsum(0)
-    x = random_nodes()[: ptr[-1]].requires_grad_()
-    out = random_layer(k=3)(x, GraphContext(torch.repeat_interleave(ptr.diff()), ptr))
+    x = random_nodes(sum(sizes)).requires_grad_()
+    out = random_layer(k=3)(x, context_of(sizes))
     assert out.shape == x.shape
     out.square().sum().backward()
     assert out.isfinite().all()
     assert x.grad.isfinite().all()
 
 
-@pytest.mark.parametrize(
-    ("progress", "expected"), [(0.0, 80), (0.1, 40), (0.2, 20), (0.3, 10), (0.4, 5), (0.7, 5), (1.0, 5)]
-)
-def test_the_number_halves_in_equal_times(progress: float, expected: int) -> None:
-    assert annealed(80, 5, progress, 0.4) == expected
-
-
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize(("progress", "k"), [(0.0, 12), (0.25, 6), (0.5, 3), (1.0, 3)])
-def test_attention_has_the_k_of_the_progress(progress: float, k: int, training: bool) -> None:
-    attention = build_kmip(8, 2, k=3, k_start=12).double().train(training)
+@pytest.mark.parametrize(("progress", "k"), [(0.0, 80), (0.1, 40), (0.3, 10), (0.4, 5), (0.7, 5), (1.0, 5)])
+def test_k_halves_in_equal_times_of_the_progress(progress: float, k: int, training: bool) -> None:
+    attention = build_kmip(8, 2, k=5, k_start=80, anneal_until=0.4).double().train(training)
     plain = KMIPAttention(8, 2, k=k).double()
     plain.load_state_dict(attention.state_dict())
-    x = torch.randn(20, 8, dtype=torch.float64)
-    context = replace(GraphContext.of(None, x), progress=progress)
+    x = random_nodes(90)
+    context = context_of([90], progress=progress)
     assert torch.equal(attention(x, context), plain(x, context))
     assert attention.attention_graph(x, context).index.size(-1) == k
 
 
-def test_with_padding_among_the_keys_k_falls_too() -> None:
+def test_with_padding_among_the_keys_k_decreases_too() -> None:
     pad_keys = {"gt.kmip.pad_keys": True}
     attention = repeat_faults(build_kmip(8, 2, k=1, k_start=4, anneal_until=1.0), pad_keys)
     x = torch.randn(6, 8)
-    context = replace(GraphContext.of(torch.tensor([0, 0, 1, 1, 1, 1]), x), progress=1.0)
+    context = context_of([2, 4], progress=1.0)
     plain = repeat_faults(build_kmip(8, 2, k=1), pad_keys)
     plain.load_state_dict(attention.state_dict())
     assert torch.equal(attention(x, context), plain(x, context))

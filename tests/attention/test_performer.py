@@ -3,44 +3,22 @@
 from __future__ import annotations
 
 import copy
-import math
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.attention import GraphContext, performer
-from graphgps_kmip.attention import performer as random_features
+from graphgps_kmip.attention import performer
 from graphgps_kmip.attention.performer import PERIOD, PerformerAttention, orthogonal_projection, redraw_regularly
 from graphgps_kmip.compat.public_faults import repeat_faults
 from graphgps_kmip.testing.references import full_attention
+from tests.attention.contexts import context_of
 from tests.attention.largest import largest_tensor
+from tests.reference.attention_formulas import performer as performer_formula
 
-PTR = torch.tensor([0, 5, 5, 6, 13])  # the second graph has no node
-CONTEXT = GraphContext(torch.repeat_interleave(PTR.diff()), PTR)
+SIZES = [5, 0, 1, 7]
+CONTEXT = context_of(SIZES)
 EXACT = {"rtol": 1e-11, "atol": 1e-11}  # float64 sums of 266 features in another order
-
-
-def by_the_formula(attention: PerformerAttention, x: Tensor) -> Tensor:
-    """One graph, every (query, key) pair by itself, as the paper writes it (F features, eps = 1e-4)."""
-    w, dim = attention.projection, attention.projection.size(1)
-    heads = [linear(x).unflatten(1, (attention.num_heads, dim)).transpose(0, 1) for linear in projections(attention)]
-    out = []
-    for q, k, v in zip(*heads, strict=True):  # (N, D), of a head
-        largest = (k @ w.mT).max() / dim**0.25
-        rows = []
-        for query in q:
-            top = (w @ query).max() / dim**0.25
-            phi = (w @ query / dim**0.25 - query @ query / (2 * math.sqrt(dim)) - top).exp() + 1e-4
-            phi_k = [(w @ key / dim**0.25 - key @ key / (2 * math.sqrt(dim)) - largest).exp() + 1e-4 for key in k]
-            score = torch.stack([phi @ features for features in phi_k]) / len(w)
-            rows.append((score / score.sum()) @ v)
-        out.append(torch.stack(rows))
-    return attention.out(torch.cat(out, dim=1))
-
-
-def projections(attention: PerformerAttention) -> tuple[nn.Module, ...]:
-    return attention.query, attention.key, attention.value
 
 
 @pytest.mark.parametrize(("tile", "chunk"), [(performer.TILE, performer.CHUNK), (2, 1), (2, 6)])
@@ -49,21 +27,20 @@ def test_it_equals_the_formula_in_each_graph(tile: int, chunk: int, monkeypatch:
     monkeypatch.setattr(performer, "CHUNK", chunk)
     attention = PerformerAttention(8, 2, dim_head=4, num_features=11).double()
     x = 3 * torch.randn(13, 8, dtype=torch.float64)
-    graphs = [x[start:end] for start, end in zip(PTR, PTR[1:], strict=False) if end > start]
-    expected = torch.cat([by_the_formula(attention, graph) for graph in graphs])
+    expected = torch.cat([performer_formula(attention, graph) for graph in x.split(SIZES) if len(graph)])
     torch.testing.assert_close(attention(x, CONTEXT), expected, **EXACT)
 
 
 def test_with_many_features_it_approaches_full_attention(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random_features, "EPS", 0.0)  # it does not vanish with many features: a bias of the reference
+    monkeypatch.setattr(performer, "EPS", 0.0)  # it does not vanish with many features: a bias of the reference
     x, errors = torch.randn(13, 8, dtype=torch.float64), []
     for num_features in (32, 8192):
         attention = PerformerAttention(8, 2, dim_head=4, num_features=num_features).double()
         torch.manual_seed(1)  # the same weights for both, whatever the projection drew
         for parameter in attention.parameters():
             nn.init.uniform_(parameter, -0.5, 0.5)
-        q, k, v = (linear(x).unflatten(1, (2, 4)) for linear in projections(attention))
-        expected = attention.out(full_attention(q, k, v, PTR.tolist()).flatten(1))
+        q, k, v = (linear(x).unflatten(1, (2, 4)) for linear in (attention.query, attention.key, attention.value))
+        expected = attention.out(full_attention(q, k, v, CONTEXT.ptr.tolist()).flatten(1))
         errors.append((attention(x, CONTEXT) - expected).abs().mean().item())
     assert errors[1] < 0.2 * errors[0]  # 1 / 16 in theory, for independent vectors
     assert errors[1] < 0.02
@@ -84,8 +61,7 @@ def test_without_the_key_mask_each_graph_is_computed_with_its_padding(num_featur
     repeat_faults(attention, {"gt.performer.mask_keys": False})
     x = torch.randn(13, 8, dtype=torch.float64)
     padding = torch.zeros(7, 8, dtype=torch.float64)
-    graphs = [x[start:end] for start, end in zip(PTR, PTR[1:], strict=False)]
-    padded = [by_the_formula(attention, torch.cat([graph, padding])[:7])[: len(graph)] for graph in graphs]
+    padded = [performer_formula(attention, torch.cat([graph, padding])[:7])[: len(graph)] for graph in x.split(SIZES)]
     torch.testing.assert_close(attention(x, CONTEXT), torch.cat(padded), **EXACT)
 
 
@@ -105,13 +81,11 @@ def test_detaching_the_stabiliser_changes_gradients_and_no_output() -> None:
 @pytest.mark.parametrize(("small", "large"), [([200], [400]), ([200] + [1] * 20, [400] + [1] * 40)])
 def test_memory_is_linear_in_the_nodes(small: list[int], large: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(performer, "TILE", 16)
-    attention = PerformerAttention(8, 2, dim_head=4, num_features=5)
-    found = []
+    attention, largest = PerformerAttention(8, 2, dim_head=4, num_features=5), []
     for sizes in (small, large):
-        x = torch.randn(sum(sizes), 8, requires_grad=True)
-        batch = torch.repeat_interleave(torch.tensor(sizes))
-        found.append(largest_tensor(lambda x=x, batch=batch: attention(x, batch)))
-    assert found[1] <= 2.1 * found[0]
+        x, context = torch.randn(sum(sizes), 8, requires_grad=True), context_of(sizes)
+        largest.append(largest_tensor(lambda x=x, context=context: attention(x, context)))
+    assert largest[1] <= 2.1 * largest[0]
 
 
 def network(period: int = 3, seed: int = 0) -> nn.Sequential:
@@ -133,8 +107,8 @@ def test_vectors_are_drawn_at_every_period_th_call_in_training_only() -> None:
         now = drawn_projections(layers)
         changed.append([not torch.equal(old, new) for old, new in zip(before, now, strict=True)])
         before = now
-    assert [all(one) for one in changed] == [any(one) for one in changed]
-    assert [call for call, one in enumerate(changed) if all(one)] == [4, 7]  # the third and sixth in training
+    assert [all(layers) for layers in changed] == [any(layers) for layers in changed]
+    assert [call for call, layers in enumerate(changed) if all(layers)] == [4, 7]  # the third and sixth in training
     assert not torch.equal(*before)
     assert PERIOD == 1001
 
@@ -147,15 +121,15 @@ def test_a_resumed_network_goes_on_as_if_never_stopped() -> None:
     resumed.load_state_dict(copy.deepcopy(layers.state_dict()))
     for _ in range(2):
         torch.manual_seed(int(torch.randint(99, ())))  # the state of torch's generator has no part in it
-        wanted = layers(x)
+        expected = layers(x)
         torch.manual_seed(0)
-        assert torch.equal(resumed(x), wanted)
+        assert torch.equal(resumed(x), expected)
     assert all(map(torch.equal, drawn_projections(layers), drawn_projections(resumed)))
 
 
 def test_networks_of_other_seeds_draw_other_vectors_and_torchs_generator_is_untouched() -> None:
-    one, other, x = network(1, seed=1).train(), network(1, seed=2).train(), torch.randn(5, 8)
+    first, second, x = network(1, seed=1).train(), network(1, seed=2).train(), torch.randn(5, 8)
     before = torch.get_rng_state()
-    one(x), other(x)
+    first(x), second(x)
     assert torch.equal(torch.get_rng_state(), before)
-    assert not torch.equal(one[0].projection, other[0].projection)
+    assert not torch.equal(first[0].projection, second[0].projection)

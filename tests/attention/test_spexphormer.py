@@ -16,32 +16,27 @@ from graphgps_kmip.attention.exphormer import EXPANDER_EDGE, GRAPH_EDGE, SELF_LO
 from graphgps_kmip.attention.score_estimator import temperature
 from graphgps_kmip.compat.public_faults import MixedHeadsAttention
 from graphgps_kmip.model.spexphormer_model import SpexphormerLayer
-from tests.recorded import TOLERANCE, check, load
+from graphgps_kmip.ops import clamped_attention as clamped
+from tests.attention.contexts import context_of
+from tests.recorded import TOLERANCE, check, load, part
 
 
-def context_of(sizes: list[int], edge_index: Tensor | None, expander: Tensor | None = None) -> GraphContext:
-    batch = torch.repeat_interleave(torch.tensor(sizes, dtype=torch.long))
-    ptr = torch.tensor([0, *torch.tensor(sizes, dtype=torch.long).cumsum(0).tolist()])
-    sets = {} if expander is None else {"expander": (expander, None)}
-    return GraphContext(batch, ptr, edge_index=edge_index, edge_sets=sets)
-
-
-def counted(edges: Tensor) -> Counter[tuple[int, ...]]:
+def count(edges: Tensor) -> Counter[tuple[int, ...]]:
     return Counter(map(tuple, edges.T.tolist()))
 
 
-def test_every_edge_is_there_as_often_as_it_was_given_with_its_kind() -> None:
+def test_every_edge_is_there_as_often_as_it_is_listed_with_its_kind() -> None:
     graph = torch.tensor([[0, 0, 1, 2, 2], [1, 1, 0, 0, 2]])
     expander = torch.tensor([[0, 2, 1, 1], [1, 1, 2, 2]])
-    found = counted(typed_edges(context_of([3], graph, expander)))
+    context = context_of([3], edge_index=graph, edge_sets={"expander": (expander, None)})
     expected = Counter((*edge, GRAPH_EDGE) for edge in graph.T.tolist())
     expected += Counter((*edge, EXPANDER_EDGE) for edge in expander.T.tolist())
-    assert found == expected + Counter((node, node, SELF_LOOP) for node in range(3))
+    assert count(typed_edges(context)) == expected + Counter((node, node, SELF_LOOP) for node in range(3))
 
 
-def test_edges_are_sorted_by_target_and_in_the_given_order_within_one() -> None:
+def test_edges_are_sorted_by_target_and_in_their_order_within_one() -> None:
     graph, expander = torch.tensor([[2, 1, 0], [0, 0, 1]]), torch.tensor([[1, 2], [0, 0]])
-    edges = typed_edges(context_of([3], graph, expander))
+    edges = typed_edges(context_of([3], edge_index=graph, edge_sets={"expander": (expander, None)}))
     assert edges.dtype == torch.int64
     assert edges[1].diff().min() >= 0
     into_0 = [(2, 0, GRAPH_EDGE), (1, 0, GRAPH_EDGE), (1, 0, EXPANDER_EDGE), (2, 0, EXPANDER_EDGE), (0, 0, SELF_LOOP)]
@@ -50,9 +45,10 @@ def test_edges_are_sorted_by_target_and_in_the_given_order_within_one() -> None:
 
 @pytest.mark.parametrize("sizes", [[1], [2, 3], [0, 2], []])
 def test_graphs_without_edges_have_self_loops(sizes: list[int]) -> None:
-    nodes = sum(sizes)
+    nodes = [*range(sum(sizes))]
     for edge_index in (None, torch.empty(2, 0, dtype=torch.long)):
-        assert typed_edges(context_of(sizes, edge_index)).tolist() == [[*range(nodes)]] * 2 + [[SELF_LOOP] * nodes]
+        edges = typed_edges(context_of(sizes, edge_index=edge_index))
+        assert edges.tolist() == [nodes, nodes, [SELF_LOOP] * len(nodes)]
 
 
 DIM, NODES = 6, 7
@@ -91,17 +87,17 @@ def by_edge(attention: ScoreEstimatorAttention, x: Tensor, context: GraphContext
     edges = [(int(j), int(i), 0) for j, i in context.edge_index.T]
     edges += [(int(j), int(i), 1) for j, i in context.edge_sets["expander"][0].T]
     edges += [(i, i, 2) for i in range(len(x))] if attention.self_loops else []
-    types, one = attention.initial_state.types.weight, attention.qkv(x)
+    types, qkv = attention.initial_state.types.weight, attention.qkv(x)
     out, weights = [], {}
     for node in range(len(x)):
         for head in range(heads):
             at = 3 * dim * head
-            q = one[node, at : at + dim]
+            q = qkv[node, at : at + dim]
             total, weighted, inside = 1e-6, torch.zeros(dim, dtype=x.dtype), []
             for j, i, kind in edges:
                 if i != node:
                     continue
-                k, v = one[j, at + dim : at + 2 * dim], one[j, at + 2 * dim : at + 3 * dim]
+                k, v = qkv[j, at + dim : at + 2 * dim], qkv[j, at + 2 * dim : at + 3 * dim]
                 score = (k * q).sum() / math.sqrt(dim)
                 if attention.use_edge_types:
                     e = (attention.edge.weight @ types[kind])[head * dim : (head + 1) * dim]
@@ -118,6 +114,12 @@ def by_edge(attention: ScoreEstimatorAttention, x: Tensor, context: GraphContext
     return torch.stack(out).view_as(x), weights
 
 
+def assert_same_gradients(out: Tensor, expected: Tensor, tensors: list[Tensor]) -> None:
+    cotangent, unused = torch.randn_like(out), {"allow_unused": True, "materialize_grads": True}
+    grads = (torch.autograd.grad(result, tensors, cotangent, **unused) for result in (out, expected))
+    torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("scale", [0.5, 1.5], ids=["small", "clamped"])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_output_and_gradients_equal_the_formula(options: dict[str, Any], scale: float) -> None:
@@ -126,26 +128,22 @@ def test_output_and_gradients_equal_the_formula(options: dict[str, Any], scale: 
     tensors = [x.requires_grad_(), *attention.parameters()]
     out, expected = attention(x, context), by_edge(attention, x, context)[0]
     torch.testing.assert_close(out, expected, **ROUNDING)
-    cotangent = torch.randn_like(out)
-    found, wanted = (
-        torch.autograd.grad(one, tensors, cotangent, allow_unused=True, materialize_grads=True)
-        for one in (out, expected)
-    )
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+    assert_same_gradients(out, expected, tensors)
 
 
-def test_weights_of_edges_are_those_of_the_formula() -> None:
+@pytest.mark.parametrize("entries", [7 * 6, 2**20], ids=["seven edges", "all edges"])
+def test_weights_of_edges_are_those_of_the_formula(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(clamped.CHUNK_ENTRIES, "cpu", entries)
     attention, (x, context) = built(), graph()
     attention.temperature.fill_(0.5)
     edges, weight = attention.edge_scores(x, context)
-    found: dict[Any, list] = {}
+    weights: dict[Any, list] = {}
     for column, row in zip(edges.T.tolist(), weight.tolist(), strict=True):
-        for head, one in enumerate(row):
-            found.setdefault((*column, head), []).append(one)
+        for head, share in enumerate(row):
+            weights.setdefault((*column, head), []).append(share)
     expected = by_edge(attention, x, context)[1]
-    assert found.keys() == expected.keys()
-    assert all(found[key] == pytest.approx(expected[key], rel=1e-9) for key in found)
+    assert weights.keys() == expected.keys()
+    assert all(weights[key] == pytest.approx(expected[key], rel=1e-9) for key in weights)
 
 
 def test_the_attention_graph_has_the_weights_in_slots() -> None:
@@ -161,13 +159,6 @@ def test_the_attention_graph_has_the_weights_in_slots() -> None:
             assert torch.equal(learned.index[head, node][slots], edges[0, into])
             assert torch.equal(learned.weight[head, node][slots], weight[into, head])
             assert not learned.weight[head, node][~slots].any()
-
-
-@pytest.mark.parametrize(
-    ("epoch", "expected"), [(0, 1.0), (4, 1.0), (5, 1.0), (6, 0.9), (7, 0.81), (16, 0.9**11), (99, 0.3)]
-)
-def test_the_temperature_waits_falls_and_stays_at_its_minimum(epoch: int, expected: float) -> None:
-    assert temperature(epoch, wait=5, ratio=0.9, minimum=0.3) == pytest.approx(expected)
 
 
 def test_the_temperature_follows_the_epoch_in_training_and_stays_in_evaluation() -> None:
@@ -230,10 +221,7 @@ def test_output_and_gradients_along_sampled_edges_equal_the_formula(num_heads: i
     out, expected = attention(x, edges, TARGETS, types), by_sampled_edge(attention, x, edges, types)
     torch.testing.assert_close(out, expected, **ROUNDING)
     assert not out[-1].any()  # no edge leads there
-    tensors, cotangent = [x, types, *attention.parameters()], torch.randn_like(out)
-    found, wanted = (torch.autograd.grad(one, tensors, cotangent) for one in (out, expected))
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+    assert_same_gradients(out, expected, [x, types, *attention.parameters()])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -243,20 +231,6 @@ def test_half_precision_is_close_and_keeps_its_dtype(dtype: torch.dtype) -> None
     out = attention.to(dtype)(x.detach().to(dtype), edges, TARGETS, types.detach().to(dtype))
     assert out.dtype == dtype
     torch.testing.assert_close(out.double(), expected, rtol=0.1, atol=0.1)
-
-
-def test_mixed_heads_are_no_fault_with_one_head_and_one_with_two() -> None:
-    for num_heads in (1, 2):
-        attention, x, _, types = case(num_heads)
-        target = torch.arange(TARGETS).repeat_interleave(4)
-        edges = torch.stack([torch.randint(0, SOURCES, (20,)), target, torch.randint(0, 3, (20,))])
-        mixed = MixedHeadsAttention(DIM, num_heads).double()
-        mixed.load_state_dict(attention.state_dict())
-        out, other = attention(x, edges, TARGETS, types), mixed(x, edges, TARGETS, types)
-        if num_heads == 1:
-            torch.testing.assert_close(other, out, **ROUNDING)
-        else:
-            assert (other - out).abs().max() > 0.1
 
 
 def test_mixed_heads_need_as_many_edges_into_each_node() -> None:
@@ -284,16 +258,12 @@ NAMES = {
 
 
 def rename(name: str) -> str:
-    """Return our name of a parameter: the first pair that fits each part of theirs."""
+    """Return our name of a recorded parameter."""
     for old, new in NAMES.items():
         if old in name:
-            return rename_rest(name, old, new)
+            before, _, after = name.partition(old)
+            return f"{before}{new}{rename(after)}"
     return name
-
-
-def rename_rest(name: str, old: str, new: str) -> str:
-    before, _, after = name.partition(old)
-    return f"{before}{new}{rename(after)}"
 
 
 def state_of(inputs: dict[str, Tensor]) -> ExphormerState:
@@ -316,18 +286,14 @@ def sampled(inputs: dict[str, Tensor], layer: int) -> tuple[Tensor, int, Tensor]
     return edges, int(inputs["num_layer_nodes"][layer + 1]), types
 
 
+NOEDGE = "T1.0_h1_types_noedge"
+
+
 @pytest.mark.parametrize(
-    "name", ["T0.3_h1_types", "T0.3_h1_types_scaled4.0", "T0.3_h2_types", "T0.3_h2_vecs", "T1.0_h2_types"]
+    "name", ["T0.3_h1_types", "T0.3_h1_types_scaled4.0", "T0.3_h2_types", "T0.3_h2_vecs", "T1.0_h2_types", NOEDGE]
 )
 def test_the_estimator_matches_the_recorded_attention(name: str) -> None:
-    check_estimator(name, ScoreEstimatorAttention(RECORDED_DIM, int(name[6])))
-
-
-def test_the_estimator_without_types_matches_the_recorded_attention() -> None:
-    check_estimator("T1.0_h1_types_noedge", ScoreEstimatorAttention(RECORDED_DIM, 1, use_edge_types=False))
-
-
-def check_estimator(name: str, attention: ScoreEstimatorAttention) -> None:
+    attention = ScoreEstimatorAttention(RECORDED_DIM, int(name[6]), use_edge_types=name != NOEDGE)
     record = load(f"C_spex/ase_attention_{name}")
     del attention.initial_state
     record["state/temperature"] = record["eval/extra/T"]
@@ -337,7 +303,7 @@ def check_estimator(name: str, attention: ScoreEstimatorAttention) -> None:
 
     check(attention.double(), forward, record, rename)
     if "eval/extra/attention_scores" in record:  # the sums of the record do not have the 1e-6 either
-        inputs = {key.removeprefix("in/"): value for key, value in record.items() if key.startswith("in/")}
+        inputs = part(record, "in")
         edges, weight = attention.edge_scores(inputs["x"], inputs["batch"], state_of(inputs))
         assert torch.equal(edges[:2], inputs["edge_index"])
         expected = record["eval/extra/attention_scores"].squeeze(-1)
@@ -369,21 +335,16 @@ class Stack(nn.ModuleList):
         return {"x": x}
 
 
-@pytest.mark.parametrize("ffn", [True, False])
-def test_layers_of_the_estimator_match_the_recorded_original(ffn: bool) -> None:
-    attention = ScoreEstimatorAttention(RECORDED_DIM, 1)
+@pytest.mark.parametrize("name", ["ASE_batch_norm_ffn", "ASE_batch_norm_noffn", "Exphormer_batch_norm_ffn"])
+def test_layers_along_typed_edges_match_the_recorded_original(name: str) -> None:
+    estimator = name.startswith("ASE")
+    attention = ScoreEstimatorAttention(RECORDED_DIM, 1) if estimator else ExphormerAttention(RECORDED_DIM, 2)
     del attention.initial_state
-    record = load(f"C_spex/full_ASE_batch_norm_{'ffn' if ffn else 'noffn'}_L1")
-    record["state/0.attention_layer.self_attn.temperature"] = torch.tensor(0.3, dtype=torch.double)
-    stack = Stack([SpexphormerLayer(RECORDED_DIM, attention, ffn=ffn)]).double()
+    record = load(f"C_spex/full_{name}_L1")
+    if estimator:
+        record["state/0.attention_layer.self_attn.temperature"] = torch.tensor(0.3, dtype=torch.double)
+    stack = Stack([SpexphormerLayer(RECORDED_DIM, attention, ffn="noffn" not in name)]).double()
     check(stack, stack.whole, record, rename)
-
-
-def test_layers_of_exphormer_with_typed_edges_match_the_recorded_original() -> None:
-    attention = ExphormerAttention(RECORDED_DIM, 2)
-    del attention.initial_state
-    stack = Stack([SpexphormerLayer(RECORDED_DIM, attention)]).double()
-    check(stack, stack.whole, load("C_spex/full_Exphormer_batch_norm_ffn_L1"), rename)
 
 
 @pytest.mark.parametrize(("name", "layers", "ffn"), [("ffn_L2", 2, True), ("noffn_L1", 1, False)])
@@ -398,5 +359,5 @@ def test_layers_of_the_sparse_network_match_the_recorded_original(name: str, lay
 def test_temperatures_of_epochs_match_the_recorded_schedule(number: int) -> None:
     record = load("C_spex/temperature_schedule")
     wait, ratio, minimum = record[f"in/wait_ratio_min_{number}"].tolist()
-    found = [temperature(epoch, int(wait), ratio, minimum) for epoch in range(20)]
-    torch.testing.assert_close(torch.tensor(found, dtype=torch.double), record[f"out/T_{number}"], rtol=1e-14, atol=0)
+    schedule = [temperature(epoch, int(wait), ratio, minimum) for epoch in range(20)]
+    assert schedule == pytest.approx(record[f"out/T_{number}"].tolist(), rel=1e-14)

@@ -65,8 +65,8 @@ def test_output_and_gradients_equal_those_of_the_formula(
     grad_out = torch.randn_like(expected)
     out, weight = sparse_attention_forward(v, rows, scores(q, k, rows), dim, keep, dropout)
     torch.testing.assert_close(out, expected.detach(), rtol=1e-12, atol=1e-12)
-    found = sparse_attention_backward(grad_out, q, k, v, rows, weight, keep, dropout)
-    torch.testing.assert_close(found, torch.autograd.grad(expected, leaves, grad_out), rtol=1e-12, atol=1e-12)
+    grads = sparse_attention_backward(grad_out, q, k, v, rows, weight, keep, dropout)
+    torch.testing.assert_close(grads, torch.autograd.grad(expected, leaves, grad_out), rtol=1e-12, atol=1e-12)
 
 
 def test_a_query_without_any_key_gets_zero_and_no_gradient() -> None:
@@ -109,8 +109,7 @@ def test_transposed_tensors_are_read_by_their_strides() -> None:
     expected = sparse_attention_forward(v, rows, score, 3)
     turned = [tensor.t().contiguous().t() for tensor in (v, rows, score, q, k)]
     assert not turned[0].is_contiguous()
-    found = sparse_attention_forward(*turned[:3], 3)
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    torch.testing.assert_close(sparse_attention_forward(*turned[:3], 3), expected, rtol=0, atol=0)
     grad_out = torch.randn_like(expected[0])
     grads = sparse_attention_backward(grad_out, q, k, v, rows, expected[1])
     others = sparse_attention_backward(
@@ -125,7 +124,7 @@ def test_bigbird_attends_by_these_kernels(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(module, "cpu_can_run", lambda *_: False)
     for name in ("sparse_attention_forward", "sparse_attention_backward"):
         kernel = getattr(triton_sparse_attention, name)
-        monkeypatch.setattr(triton_sparse_attention, name, lambda *given, k=kernel: calls.append(k) or k(*given))
+        monkeypatch.setattr(triton_sparse_attention, name, lambda *args, k=kernel: calls.append(k) or k(*args))
     attention = BigBirdAttention(4, 2, num_random_blocks=1).double().to(DEVICE)
     x = torch.randn(19, 4, device=DEVICE, dtype=torch.float64, requires_grad=True)
     batch = torch.tensor([0] * 16 + [1] * 3, device=DEVICE)
@@ -134,9 +133,9 @@ def test_bigbird_attends_by_these_kernels(monkeypatch: pytest.MonkeyPatch) -> No
         out = attention(x, batch)
         return out, *torch.autograd.grad((out * x.detach()).sum(), (x, *attention.parameters()))
 
-    found = run()
+    fused = run()
     assert len(calls) == 2
     with without_kernels():
         expected = run()
     assert len(calls) == 2
-    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(fused, expected, rtol=1e-9, atol=1e-11)

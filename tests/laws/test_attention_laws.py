@@ -23,7 +23,7 @@ from graphgps_kmip.testing.laws import LAWS, Law, Trial, attend
 OPTIONS: list[tuple[str, dict[str, Any], dict[str, tuple[str, ...]]]] = [
     ("kMIP", {"k": 4, "diversity": 2.0}, {}),
     ("kMIP", {"k": 2, "dim_kq": 3, "dim_val": 5, "head_agg": "Linear"}, {}),
-    ("BigBird", {"form": "edges"}, {}),
+    ("BigBird", {"block_size": 1, "num_random_blocks": 1}, {}),
     # a single layer: nothing reads the new features of virtual nodes
     ("Exphormer", {"num_virt_node": 2}, {"zero_grad": ("initial_state.to_virtual.weight",)}),
     ("Exphormer", {"use_exp_edges": False}, {"zero_grad": ("initial_state.expander.weight",)}),

@@ -14,7 +14,6 @@ from torch import nn
 
 from graphgps_kmip.attention import exphormer, full, kmip, score_estimator
 from graphgps_kmip.encoding.graphormer_bias import GraphToken
-from graphgps_kmip.ops import edge_attention as edgewise
 
 Dropout = tuple[str, str, float, str]  # place, kind, rate, width and rows
 # Module of an original code -> the place of the same dropout. "own": inside a branch, before its residual.
@@ -102,7 +101,6 @@ def audited(model: nn.Module, monkeypatch: pytest.MonkeyPatch, num_edges: int) -
 
     with monkeypatch.context() as patch:
         patch.setattr(nn.functional, "dropout", dropout)
-        patch.setattr(edgewise, "drop", lambda x, p: (_attention(counts, active, p), original(x, p))[1])
         for module, name, at in (
             (full, "full_attention", 3),
             (full, "scaled_dot_product_attention", 4),

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 from torch import nn
 
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.model import EdgeHead, GraphHead, GraphormerHead, NodeHead, SequenceHead
-from graphgps_kmip.model.prediction_heads import LinearHead, PairHead
-from graphgps_kmip.model.san_layer import san_graph_head
+from graphgps_kmip.model import EdgeHead, GraphHead, NodeHead, SequenceHead
+from graphgps_kmip.model.prediction_heads import LinearHead, PairHead, san_graph_head
 from graphgps_kmip.networks.network_plan import NetworkPlan
 from graphgps_kmip.ops.row_layers import NORM_LAYERS
 from graphgps_kmip.ranges import NATURAL, Choice
@@ -49,7 +48,7 @@ def ogb_code_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module
 @register("head", "graphormer_graph")
 def graphormer_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
     """LayerNorm of the nodes, pool them (model.graph_pooling), then one linear map: one prediction per graph."""
-    return GraphormerHead(dim_in, dim_out, plan.settings.model.graph_pooling)
+    return GraphHead(dim_in, dim_out, pooling=plan.settings.model.graph_pooling, node_norm=True)
 
 
 @register("head", "linear_graph", aliases=("linear_graph_nodecay",))
@@ -68,8 +67,8 @@ def linear_graph(
     ``halve_widths`` halves the width of each hidden layer; ``out_bn`` normalises the outputs over the batch; there are
     ``out_dim`` of them, 0: as many as the data asks for.
     """
-    options = {"norm": post_pooling_norm, "halve_widths": halve_widths, "out_bn": out_bn}
-    return _linear(plan, dim_in, out_dim or dim_out, plan.settings.model.graph_pooling, options)
+    pooling = plan.settings.model.graph_pooling
+    return _build_linear(plan, dim_in, out_dim or dim_out, pooling, post_pooling_norm, halve_widths, out_bn)
 
 
 @register("head", "linear_node", aliases=("linear_node_nodecay",))
@@ -87,12 +86,13 @@ def linear_node(
 
     The norms, ``post_pooling_norm`` before the MLP and ``out_bn`` of its outputs, are those of nodes.
     """
-    options = {"norm": post_pooling_norm, "halve_widths": halve_widths, "out_bn": out_bn}
-    return _linear(plan, dim_in, out_dim or dim_out, None, options)
+    return _build_linear(plan, dim_in, out_dim or dim_out, None, post_pooling_norm, halve_widths, out_bn)
 
 
-def _linear(plan: NetworkPlan, dim: int, dim_out: int, pooling: str | None, options: dict[str, Any]) -> nn.Module:
-    gnn = plan.settings.gnn
+def _build_linear(
+    plan: NetworkPlan, dim: int, dim_out: int, pooling: str | None, norm: str, halve_widths: bool, out_bn: bool
+) -> nn.Module:
+    gnn, options = plan.settings.gnn, {"norm": norm, "halve_widths": halve_widths, "out_bn": out_bn}
     return LinearHead(dim, dim_out, gnn.layers_post_mp, pooling, gnn.dropout, plan.activation(), **options)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -14,12 +15,15 @@ from graphgps_kmip.attention.performer import redraw_regularly
 from graphgps_kmip.attention.san import ALL_PAIRS, NO_PAIRS, SANAttention
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.model import AttentionLayer, TransformerLayer
-from graphgps_kmip.model.geco_layer import GECOBlock
-from graphgps_kmip.model.graphormer_layer import GraphormerLayer
-from graphgps_kmip.model.grit_layer import GRITLayer
-from graphgps_kmip.model.san_layer import SANLayer
 from graphgps_kmip.model.spexphormer_model import SpexphormerLayer, SpexphormerModel
+from graphgps_kmip.model.transformer_layers import (
+    AttentionLayer,
+    GECOBlock,
+    GraphormerLayer,
+    PostNormLayer,
+    TransformerLayer,
+    san_norms,
+)
 from graphgps_kmip.networks.branches import dropout_of
 from graphgps_kmip.networks.gps_networks import norm_of
 from graphgps_kmip.networks.network_plan import NetworkPlan
@@ -69,10 +73,10 @@ def big_bird(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # n
 def san_transformer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """SAN: gt.layers layers of gt.layer_type, an encoder before, a head after."""
     dim = layers_width(plan.settings)
-    return stack(plan, dim, dim_out, [_san_layer(plan.settings.gt, dim) for _ in range(plan.settings.gt.layers)])
+    return stack(plan, dim, dim_out, [_build_san_layer(plan.settings.gt, dim) for _ in range(plan.settings.gt.layers)])
 
 
-def _san_layer(gt: Any, dim: int) -> SANLayer:
+def _build_san_layer(gt: Any, dim: int) -> PostNormLayer:
     if gt.graph_norm:
         raise ConfigError(
             "gt.graph_norm: SAN's layers have none: set it False, and gt.batch_norm or gt.layer_norm True"
@@ -85,9 +89,8 @@ def _san_layer(gt: Any, dim: int) -> SANLayer:
         secondary_edges=_secondary_edges(gt),
         separate=look_up(SAN_LAYERS, gt.layer_type, "gt.layer_type"),
     )
-    return SANLayer(
-        dim, attention, gt.dropout, layer_norm=gt.layer_norm, batch_norm=gt.batch_norm, residual=gt.residual
-    )
+    norm = partial(san_norms, layer_norm=gt.layer_norm, batch_norm=gt.batch_norm)
+    return PostNormLayer(dim, attention, norm, gt.dropout, residual=gt.residual)
 
 
 def _secondary_edges(gt: Any) -> str:
@@ -129,22 +132,22 @@ def grit_transformer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Modu
     where that changes nothing: its update has parameters as in the public code, but no gradient.
     """
     dim, gt = layers_width(plan.settings), plan.settings.gt
-    layers = [_grit_layer(plan, dim, last=number == gt.layers - 1) for number in range(gt.layers)]
+    layers = [_build_grit_layer(plan, dim, last=number == gt.layers - 1) for number in range(gt.layers)]
     return stack(plan, dim, dim_out, layers)
 
 
-def _grit_layer(plan: NetworkPlan, dim: int, last: bool) -> GRITLayer:
-    gt, own = plan.settings.gt, plan.settings.grit
-    options = gt.grit
-    norms: dict[str, Any] = {
-        "layer_norm": gt.layer_norm,
-        "batch_norm": gt.batch_norm,
-        "momentum": own.bn_momentum,
-        "running": not own.bn_no_runner,
-    }
-    pair_norm = row_norms(dim, **norms) if options.norm_e else nn.Sequential()
+def _build_grit_layer(plan: NetworkPlan, dim: int, last: bool) -> PostNormLayer:
+    gt, grit, options = plan.settings.gt, plan.settings.grit, plan.settings.gt.grit
+    norm = partial(
+        row_norms,
+        layer_norm=gt.layer_norm,
+        batch_norm=gt.batch_norm,
+        momentum=grit.bn_momentum,
+        running=not grit.bn_no_runner,
+    )
+    pair_norm = norm(dim) if options.norm_e else nn.Sequential()
     update = options.update_e and not last
-    pairs = PairUpdate(dim, gt.dropout, pair_norm, linear=options.O_e, update=update, rezero=own.rezero)
+    pairs = PairUpdate(dim, gt.dropout, pair_norm, linear=options.O_e, update=update, rezero=grit.rezero)
     attention = GRITAttention(
         dim,
         gt.n_heads,
@@ -157,7 +160,7 @@ def _grit_layer(plan: NetworkPlan, dim: int, last: bool) -> GRITLayer:
         deg_scaler=options.deg_scaler,
         out_dropout=gt.dropout,
     )
-    return GRITLayer(dim, attention, gt.dropout, plan.activation(), **norms, rezero=own.rezero)
+    return PostNormLayer(dim, attention, norm, gt.dropout, plan.activation(), rezero=grit.rezero)
 
 
 MIXERS = ("GECO", "Hyena")

@@ -108,7 +108,7 @@ def test_a_dry_run_prints_config_model_counts_and_data_and_writes_nothing(
     for part in (
         "layer_type: GatedGCN+kMIP",
         "KMIPAttention",
-        "of GatedGCN+kMIP: branches side by side, residuals around all branches, norms behind the residuals",
+        "of GatedGCN+kMIP: branches side by side, residuals around all branches, norms after the residuals",
         "layers.0",
         "total",
         "180 / 60 / 60",

@@ -57,7 +57,7 @@ from graphgps_kmip.gym.train_modes import (
     current_task,
     train_mode,
 )
-from graphgps_kmip.networks.branches import refuse_unread_recipe, warn_of_unread_settings
+from graphgps_kmip.networks.gps_networks import refuse_unread_recipe, warn_of_unread_settings
 from graphgps_kmip.registry import components
 from graphgps_kmip.results.run_folder import numbered, scores_file, writing
 from graphgps_kmip.results.run_record import is_finished, trained_epochs

@@ -1,7 +1,4 @@
-"""Feature encoder, pre-MLP and dropout of raw features: node and edge attributes to vectors of one width.
-
-`UnitRows` normalises rows to length 1, as GraphGym's layers do (You et al. 2020; the key ``gnn.l2norm``).
-"""
+"""Feature encoder, pre-MLP and dropout of raw features: node and edge attributes to vectors of one width."""
 
 from __future__ import annotations
 
@@ -17,12 +14,7 @@ from graphgps_kmip.errors import InputError
 
 
 class UnitRows(nn.Module):
-    r"""Scale every row to Euclidean length 1: :math:`x_n / \max(\lVert x_n \rVert, 10^{-12})`.
-
-    Rows of zeros stay zeros.
-
-    Shapes: x (N, C) -> (N, C).
-    """
+    """Scale every row but zeros to Euclidean length 1, as GraphGym's layers do (You et al. 2020; ``gnn.l2norm``)."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the scaled rows."""
@@ -98,7 +90,7 @@ class FeatureEncoder(nn.Module):
         if self.edge is not None:
             batch = self.edge(batch)
         if self.edge_norm is not None:
-            self.normalise_edges(batch)
+            self.normalise_edges(batch)  # public_faults.py has another one
         return batch if self.rrwp is None else self.rrwp(batch)
 
     def normalise_edges(self, batch: Any) -> None:

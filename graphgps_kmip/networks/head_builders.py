@@ -9,7 +9,7 @@ from torch import nn
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import EdgeHead, GraphHead, NodeHead, SequenceHead
 from graphgps_kmip.model.prediction_heads import LinearHead, PairHead, san_graph_head
-from graphgps_kmip.networks.network_plan import NetworkPlan
+from graphgps_kmip.networks.network_settings import NetworkPlan
 from graphgps_kmip.ops.row_layers import NORM_LAYERS
 from graphgps_kmip.ranges import NATURAL, Choice
 from graphgps_kmip.registry import register

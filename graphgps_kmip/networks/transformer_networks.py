@@ -24,10 +24,9 @@ from graphgps_kmip.model.transformer_layers import (
     TransformerLayer,
     san_norms,
 )
-from graphgps_kmip.networks.branches import dropout_of
-from graphgps_kmip.networks.gps_networks import norm_of
-from graphgps_kmip.networks.network_plan import NetworkPlan
-from graphgps_kmip.networks.network_stack import input_part, layers_width, node_encoder_alone, prediction_head, stack
+from graphgps_kmip.networks.gps_networks import dropout_of, norm_of
+from graphgps_kmip.networks.network_settings import NetworkPlan
+from graphgps_kmip.networks.network_stack import encoder, input_part, layers_width, prediction_head, stack
 from graphgps_kmip.ops.row_layers import row_norms
 from graphgps_kmip.registry import entries, named, register
 
@@ -46,10 +45,10 @@ def performer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # 
     """
     gt = plan.settings.gt
     dim, heads = layers_width(plan.settings), gt.n_heads
-    given = {"dim_head": dim_per_head(dim, heads), "use_bias": True}
+    options = {"dim_head": dim_per_head(dim, heads), "use_bias": True}
     spec = entries("attention")["Performer"]
     layers = [
-        TransformerLayer(dim, plan.build(spec, dim, heads, gt.attn_dropout, **given), gt.dropout)
+        TransformerLayer(dim, plan.build(spec, dim, heads, gt.attn_dropout, **options), gt.dropout)
         for _ in range(gt.layers)
     ]
     network = stack(plan, dim, dim_out, layers)
@@ -86,15 +85,15 @@ def _build_san_layer(gt: Any, dim: int) -> PostNormLayer:
         gt.n_heads,
         gt.dropout,
         gamma=gt.gamma,
-        secondary_edges=_secondary_edges(gt),
+        secondary_edges=_choose_secondary_edges(gt),
         separate=look_up(SAN_LAYERS, gt.layer_type, "gt.layer_type"),
     )
     norm = partial(san_norms, layer_norm=gt.layer_norm, batch_norm=gt.batch_norm)
     return PostNormLayer(dim, attention, norm, gt.dropout, residual=gt.residual)
 
 
-def _secondary_edges(gt: Any) -> str:
-    """Return which pairs stand beside the edges: gt.full_graph is GraphGPS's switch, gt.secondary_edges Exphormer's."""
+def _choose_secondary_edges(gt: Any) -> str:
+    """Return which pairs join the edges: gt.full_graph is GraphGPS's switch, gt.secondary_edges Exphormer's."""
     if not gt.full_graph or gt.secondary_edges in (None, "", NO_PAIRS):
         return NO_PAIRS
     name = gt.secondary_edges
@@ -104,7 +103,7 @@ def _secondary_edges(gt: Any) -> str:
 
 
 @register("network", "Graphormer")
-def graphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
+def graphormer_network(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """Graphormer (Ying et al. 2021): graphormer.num_layers layers of attention, biased by GraphormerBias, and an MLP.
 
     Without posenc_GraphormerBias in the node encoder, or with its degrees only, the attention has no bias.
@@ -112,13 +111,18 @@ def graphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  #
     Raises:
         ConfigError: graphormer.embed_dim is not gnn.dim_inner, or there is no layer.
     """
-    settings, node = plan.settings, plan.settings.graphormer
+    settings, graphormer = plan.settings, plan.settings.graphormer
     dim = layers_width(settings, "graphormer", "embed_dim", "num_layers")
     biased = plan.has_encoding("GraphormerBias") and not settings.posenc_GraphormerBias.node_degrees_only
     attention = BiasedFullAttention if biased else FullAttention
     layers = [
-        GraphormerLayer(dim, attention(dim, node.num_heads, node.attention_dropout), node.dropout, node.mlp_dropout)
-        for _ in range(node.num_layers)
+        GraphormerLayer(
+            dim,
+            attention(dim, graphormer.num_heads, graphormer.attention_dropout),
+            graphormer.dropout,
+            graphormer.mlp_dropout,
+        )
+        for _ in range(graphormer.num_layers)
     ]
     return stack(plan, dim, dim_out, layers)
 
@@ -128,7 +132,7 @@ def grit_transformer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Modu
     """GRIT: gt.layers layers of attention over all pairs of nodes, RRWP in dataset.node_encoder_name, no messages.
 
     Options of the attention are in gt.grit, those of the norms in grit; gt.batch_norm and gt.layer_norm are of nodes
-    and, with gt.grit.norm_e, of pairs. Nothing reads the pair features behind the last layer, which leaves them out
+    and, with gt.grit.norm_e, of pairs. Nothing reads the pair features after the last layer, which leaves them out
     where that changes nothing: its update has parameters as in the public code, but no gradient.
     """
     dim, gt = layers_width(plan.settings), plan.settings.gt
@@ -205,10 +209,10 @@ def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  
     """
     settings = plan.settings
     dim, gt = layers_width(settings), settings.gt
-    attentions = [_edge_attention(plan, dim) for _ in range(gt.layers)]
+    attentions = [_build_edge_attention(plan, dim) for _ in range(gt.layers)]
     layers = [SpexphormerLayer(dim, attention, gt.dropout, norm=norm_of(gt), ffn=gt.FFN) for attention in attentions]
     return SpexphormerModel(
-        encoder=node_encoder_alone(plan, dim),
+        encoder=encoder(plan, dim, reads_edges=False),
         start=TypedEdgeStart(dim, gt.layer_type == "Exphormer" or gt.score_estimator.self_loops),
         layers=layers,
         head=prediction_head(plan, dim, dim_out),
@@ -218,16 +222,16 @@ def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  
     )
 
 
-def _edge_attention(plan: NetworkPlan, dim: int) -> nn.Module:
+def _build_edge_attention(plan: NetworkPlan, dim: int) -> nn.Module:
     """Return the attention of a layer; the vectors of the kinds of edges are the network's."""
     gt = plan.settings.gt
-    known: dict[str, Any] = {name: spec for name, spec in named("attention").items() if spec.name in WHOLE}
-    choice = look_up(known | {SAMPLED: None}, gt.layer_type, "gt.layer_type of model.type Spexphormer")
-    if choice is None:
+    specs: dict[str, Any] = {name: spec for name, spec in named("attention").items() if spec.name in WHOLE}
+    spec = look_up(specs | {SAMPLED: None}, gt.layer_type, "gt.layer_type of model.type Spexphormer")
+    if spec is None:
         if gt.n_heads < 1 or dim % gt.n_heads:
             raise ConfigError(f"gt.dim_hidden ({dim}) must be a multiple of gt.n_heads, got {gt.n_heads}")
         return SampledEdgeAttention(dim, gt.n_heads)
     without_virtual_nodes = {"num_virt_node": 0, "add_edge_index": True, "use_exp_edges": True}
-    attention = plan.build(choice, dim, gt.n_heads, dropout_of(plan, choice), **without_virtual_nodes)
+    attention = plan.build(spec, dim, gt.n_heads, dropout_of(plan, spec), **without_virtual_nodes)
     del attention.initial_state
     return attention

@@ -85,7 +85,7 @@ def test_flags_may_stand_before_between_and_after_keys() -> None:
         (["--list", "kmib*"], "--list: no component has the name 'kmib*'. Did you mean kMIP? '*kmib*' finds parts"),
         (
             ["--cfg", DIGITS, "gt.kmip.k", "--dry-run"],
-            "the command line: --dry-run stands in the place of a key or its",
+            "the command line: --dry-run is in the place of a key or its",
         ),
         (["--cfg", "nowhere.yaml"], "--cfg: nowhere.yaml: there is no such config file"),
         ([], "--cfg is missing"),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from graphgps_kmip.common.atomic_write import replace_file
-from graphgps_kmip.common.durations import duration
+from graphgps_kmip.common.environment import duration
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.common.atomic_write import replace_file
-from graphgps_kmip.common.json_files import Damaged, is_count, parsed_object, read_bytes
+from graphgps_kmip.common.atomic_write import Damaged, is_count, parsed_object, read_bytes, replace_file
 from graphgps_kmip.errors import ResultsError
 
 log = logging.getLogger(__name__)

@@ -21,10 +21,9 @@ from torch_geometric.graphgym.register import network_dict, optimizer_dict, sche
 from yacs.config import CfgNode
 
 from graphgps_kmip import report
-from graphgps_kmip.common.environment import restart_peak_memory
+from graphgps_kmip.common.environment import find_config, restart_peak_memory
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.common.project import find_config
-from graphgps_kmip.common.screen_log import LogUntilError, ScreenLog
+from graphgps_kmip.common.signals import LogUntilError, ScreenLog
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset, find, published_rows

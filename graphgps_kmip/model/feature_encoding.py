@@ -22,17 +22,10 @@ class UnitRows(nn.Module):
 
 
 class SparseDropout(nn.Module):
-    """Dropout that draws for nonzero entries only: the same distribution as ``nn.Dropout``.
+    """Dropout with probability p that draws for nonzero entries only: the same distribution as ``nn.Dropout``.
 
-    On CiteSeer, of whose features 0.9 % are nonzero, it takes a quarter of the time (one thread of a CPU).
-
-    Args:
-        p (float): probability to drop, in training only.
-
-    Shapes: any -> the same. Gradients of zeros pass unchanged: in expectation, those of ``nn.Dropout``.
-
-    Raises:
-        ValueError: when called: x are whole numbers, such as types of nodes.
+    On CiteSeer, of whose features 0.9 % are nonzero, it takes a quarter of the time (one thread of a CPU). Gradients of
+    zeros pass unchanged: in expectation, those of ``nn.Dropout``.
     """
 
     def __init__(self, p: float) -> None:
@@ -111,16 +104,9 @@ def input_layers(
 
     The linear map has a bias only where there is no BatchNorm to absorb it, as in GraphGym.
 
-    Args:
-        dim (int): width C.
-        num_layers (int): number of layers.
-        norm (bool, optional): BatchNorm after each linear map. (default: True)
-        dropout (float, optional): probability. (default: 0.0)
-        act (callable, optional): builds the activation. (default: ReLU)
-        l2norm (bool, optional): scale each row to length 1 after each layer, GraphGym's default. (default: False)
-        dim_in (int, optional): columns of x, C if None. (default: None)
+    ``l2norm`` scales each row to length 1 after each layer, GraphGym's default.
 
-    Shapes: x (N, dim_in) -> (N, C).
+    Shapes: x (N, dim_in) -> (N, C); ``dim_in`` is C if None.
     """
     if num_layers < 1:
         return None

@@ -1,7 +1,4 @@
-"""GPS layer and GPS model (GraphGPS, Rampášek et al. 2022): message passing and attention branches in parallel.
-
-With gradient checkpointing only the inputs of a layer are kept, the rest is recomputed (Chen et al. 2016).
-"""
+"""GPS layer and GPS model (GraphGPS, Rampášek et al. 2022): message passing and attention branches in parallel."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from graphgps_kmip.search.search_memo import Memo
 
 
 def recomputed(layer: nn.Module, *args: Any) -> Any:
-    """Return ``layer(*args)`` with gradient checkpointing.
+    """Return ``layer(*args)`` with gradient checkpointing (Chen et al. 2016).
 
     Results, gradients and buffers are the same: dropout draws the same masks, batch norms count a batch once, and k-MIP
     searches, which take most of the time, are not repeated (`Memo`). Cost: a second forward pass without its searches.
@@ -108,8 +105,7 @@ class GPSLayer(nn.Module):
         chain_edges (bool, optional): message passing branches pass edge features to the next one in the same layer:
             Exphormer's MultiModel. (default: False)
 
-    Shapes:
-        x (N, C), context, states -> (N, C), edge_attr (E, C) or None, states.
+    Shapes: x (N, C), context, states -> (N, C), edge_attr (E, C) or None, states.
 
     Raises:
         ValueError: there is no branch, the norm is unknown, or an MPNN's own residual does not fit the recipe.
@@ -263,11 +259,8 @@ class GPSModel(nn.Module):
     def forward(self, batch: Data, split: str | None = None) -> tuple[Tensor, Tensor]:
         """Return predictions and labels.
 
-        Args:
-            batch (Data): Graphs.
-            split (str, optional): For heads of one graph whose nodes are divided: predict those of
-                ``batch[f"{split}_mask"]``; None: those of ``batch.split``, as GraphGym's loop has it, else all.
-                (default: ``None``)
+        Of one graph whose nodes are divided a head predicts those of ``batch[f"{split}_mask"]``; None: those of
+        ``batch.split``, as GraphGym's loop has it, else all.
         """
         batch = copy_batch(batch, split)
         encoded = batch.get("encoded")
@@ -315,9 +308,7 @@ class GPSModel(nn.Module):
 def copy_batch(data: Data, split: str | None = None) -> Batch:
     """Return a batch that a network may write into: the tensors are those of the caller, who keeps the attributes.
 
-    Args:
-        data (Data): Any batch, or one graph; ``batch`` and ``ptr`` are made where they are missing.
-        split (str, optional): Becomes ``batch.split``; None: that is as it was. (default: ``None``)
+    ``batch`` and ``ptr`` are made where they are missing; ``split`` becomes ``batch.split`` if there is one.
     """
     batch = copy.copy(data) if isinstance(data, Batch) else Batch(_base_cls=type(data), **data.to_dict())
     if batch.get("ptr") is None:

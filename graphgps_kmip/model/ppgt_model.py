@@ -63,7 +63,7 @@ class ResidualBranch(nn.Module):
 
 @dataclass(frozen=True)
 class BranchOptions:
-    """Options of the residual branches of a layer: the norm before each, a key of `NORM_LAYERS`; see `ResidualBranch`."""
+    """Options of the residual branches of a layer (`ResidualBranch`), and of the norm before each (`NORM_LAYERS`)."""
 
     norm: str = "ada_rms_norm"
     dropout: float = 0.0
@@ -80,11 +80,7 @@ class BranchOptions:
 class SwiGLU(nn.Module):
     r"""Gated feed-forward network (Shazeer 2020), :math:`W_3 (\mathrm{silu}(W_1 x) \odot W_2 x)` with biases.
 
-    Args:
-        dim (int): channels C.
-        ratio (float, optional): width over C of the plain network of as many parameters: two thirds of it are hidden.
-            (default: 2.0)
-        dropout (float, optional): probability to drop a hidden number. (default: 0.0)
+    ``ratio`` is the width over C of the plain network of as many parameters: two thirds of it are hidden.
 
     Shapes: x (M, C) -> (M, C).
     """
@@ -124,9 +120,6 @@ class PPGTLayer(nn.Module):
         options (BranchOptions, optional): of both branches. (default: ``BranchOptions()``)
 
     Shapes: x (N, C), context, states -> (N, C), edge_attr as the context has it, states.
-
-    Raises:
-        ValueError: an unknown norm.
     """
 
     def __init__(
@@ -222,17 +215,7 @@ class PPGTEncoder(nn.Module):
 
 
 class PPGTReadout(nn.Module):
-    """Normalise the nodes after the last layer, let class tokens read them, and predict.
-
-    Args:
-        norm (Module): of nodes, (N, C) -> (N, C).
-        head (Module): ``(batch) -> (prediction, label)``.
-        class_layers (Sequence[Module], optional): `ClassAttentionLayer`, first layer first; they read
-            ``batch.class_token``. (default: ())
-        class_norm (Module, optional): of the tokens after the last of these layers; None: none. (default: None)
-
-    Shapes: batch.x (N, C), batch.class_token (B, C) -> what the head returns.
-    """
+    """Normalise the nodes after the last layer, let class tokens (B, C) read them, normalise these, and predict."""
 
     def __init__(
         self,
@@ -261,13 +244,7 @@ LINEAR_SLOPE = math.sqrt(5)
 
 
 def initialise_ppgt(network: nn.Module, encoders: Iterable[nn.Module], stems: Iterable[nn.Module]) -> None:
-    """Set the initial weights of all linear maps and embeddings of a network.
-
-    Args:
-        network (Module): all of it.
-        encoders (Iterable[Module]): its parts that encode the data's own features.
-        stems (Iterable[Module]): its stems, each a chain of linear maps, the last of which makes the features.
-    """
+    """Set the initial weights of a network; encoders are those of the data's features, stems chains of linear maps."""
     for module in network.modules():
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=STD)

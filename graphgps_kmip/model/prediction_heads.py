@@ -102,15 +102,7 @@ def san_graph_head(
 ) -> GraphHead:
     """Return SAN's head (Kreuzer et al. 2021): pooling, then linear maps ``C -> C // 2 -> C // 4 ... -> dim_out``.
 
-    Args:
-        dim (int): width C.
-        dim_out (int): number of outputs.
-        pooling (str, optional): a registered pooling. (default: "mean")
-        halvings (int, optional): linear maps before the last one. (default: 2)
-        act (callable, optional): builds the activation between the linear maps. (default: ReLU)
-
-    Raises:
-        ValueError: the width is less than 2^halvings.
+    There are `halvings` linear maps before the last one. Arguments as of `GraphHead`; a ValueError if no width is left.
     """
     head, widths = GraphHead(dim, dim_out, pooling=pooling), [dim // 2**i for i in range(halvings + 1)]
     if not widths[-1]:
@@ -123,13 +115,7 @@ def san_graph_head(
 
 
 class SequenceHead(nn.Module):
-    """Several predictions per graph, one per position of a sequence: pool the nodes, then a linear map per position.
-
-    Args:
-        dim (int): width C.
-        dim_out (int): number V of classes.
-        length (int, optional): number L of positions. (default: 5)
-        pooling (str, optional): a registered pooling. (default: "mean")
+    """A prediction of V classes per graph for each of L positions of a sequence: pool the nodes, then L linear maps.
 
     Shapes: batch.x (N, C) -> (B, L, V); the labels are ``batch.y`` (B, L).
     """
@@ -151,15 +137,10 @@ class NodeHead(nn.Module):
     """One prediction per node.
 
     Args:
-        dim (int): width C.
-        dim_out (int): number of outputs.
-        num_layers (int, optional): linear maps of the MLP. (default: 1)
-        dropout (float, optional): probability between the MLP's layers. (default: 0.0)
-        act (callable, optional): builds the MLP's activation. (default: ReLU)
+        dim, dim_out, num_layers, dropout, act, l2norm: of the MLP, as in `GraphHead`.
         masked (bool, optional): keep the nodes of ``batch[f"{batch.split}_mask"]`` only (one graph whose nodes are
             split into training, validation and test: the transductive case), all of a batch without a split; False
             predicts every node (inductive). (default: False)
-        l2norm (bool, optional): hidden rows of length 1, see `mlp`. (default: False)
 
     Shapes: batch.x (N, C) -> (N, dim_out), or the masked rows of it; labels alike.
     """
@@ -216,13 +197,9 @@ class EdgeHead(nn.Module):
     "filtered, no self" also v = i.
 
     Args:
-        dim (int): width C.
-        num_layers (int, optional): linear maps of the MLP, on nodes, or on pairs for "concat". (default: 1)
+        dim, num_layers, dropout, act, l2norm: of the MLP, as in `GraphHead`; it is on nodes, or on pairs for "concat".
         decoding (str, optional): a key of `DECODINGS`, or "concat". (default: "dot")
-        dropout (float, optional): probability between the MLP's layers. (default: 0.0)
-        act (callable, optional): builds the MLP's activation. (default: ReLU)
         ranked (bool, optional): return ranks too; costs all pairs (i, v), so not for one large graph. (default: True)
-        l2norm (bool, optional): hidden rows of length 1, see `mlp`. (default: False)
 
     Shapes: batch.x (N, C) -> (L, 1) logits, or (L, 5): logit, number of positive pairs in the pair's graph, rank, rank
         filtered, rank filtered without self (the last four are 0 for negative pairs); labels (L,).
@@ -323,10 +300,7 @@ class PairHead(nn.Module):
 
 
 class OutputHead(nn.Module):
-    """Node features as predictions, for a network whose last layer has the outputs; without parameters.
-
-    Args:
-        masked (bool): keep the nodes of ``batch[f"{batch.split}_mask"]`` only, as in `NodeHead`.
+    """Node features as predictions, for a network whose last layer has the outputs; `masked` as in `NodeHead`.
 
     Shapes: batch.x (N, dim_out) as it is, or the masked rows of it; labels alike.
     """
@@ -362,13 +336,10 @@ class LinearHead(nn.Module):
     """PPGT's head, one prediction per graph or per node: norm, dropout, an MLP, optionally a batch norm of the outputs.
 
     Args:
-        dim (int): width C.
-        dim_out (int): number of outputs.
-        num_layers (int, optional): linear maps of the MLP. (default: 1)
+        dim, dim_out, num_layers, act: of the MLP, as in `GraphHead`, but with GELU as default.
         pooling (str or None, optional): a registered pooling, or "cls_token": ``batch.class_token`` (B, C); None: one
             prediction per node. (default: "mean")
         dropout (float, optional): probability before the MLP and between its layers. (default: 0.0)
-        act (callable, optional): builds the MLP's activation. (default: GELU)
         norm (str, optional): a key of `NORM_LAYERS`, before the MLP. (default: "none")
         halve_widths (bool, optional): see `linear_head_widths`. (default: False)
         out_bn (bool, optional): batch norm of the outputs. (default: False)

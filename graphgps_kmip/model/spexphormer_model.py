@@ -34,8 +34,7 @@ class SpexphormerLayer(nn.Module):
         dim (int): width C.
         attention (Module): ``(x, context, state) -> (x, state)``, or `SampledEdgeAttention`.
         dropout (float, optional): probability, in all three places. (default: 0.0)
-        norm (str, optional): a key of `NORMS`; one per graph takes the nodes of a sparse batch for one graph.
-            (default: "batch")
+        norm (str, optional): a key of `NORMS`; for one per graph a sparse batch is one graph. (default: "batch")
         ffn (bool, optional): the layer has the feed-forward network. (default: True)
 
     Shapes: x (N, C), context, states (one) -> (N, C), edge_attr as the context has it, states.
@@ -84,14 +83,10 @@ class SpexphormerModel(nn.Module):
       after the other; predictions are averaged over the draws, and labels are those of the first.
 
     Args:
-        encoder (Module): ``batch -> batch``, writes ``batch.x`` (N, C).
+        encoder, layers, head, pre_mp, recompute: as of `GPSModel`.
         start (Module): ``context -> state`` of the first layer, with the vectors of the kinds of edges in
             ``start.types``: `TypedEdgeStart`.
-        layers (Sequence[SpexphormerLayer]): first layer first.
-        head (Module): ``(batch) -> (pred, true)``.
-        pre_mp (Module, optional): layers between encoder and stack, on ``batch.x``, or None. (default: None)
         sampled (bool, optional): the layers attend along sampled edges, and batches are sparse. (default: False)
-        recompute (bool, optional): gradient checkpointing, see `GPSModel`. (default: False)
     """
 
     def __init__(
@@ -152,6 +147,6 @@ class _AlongSampledEdges(nn.Module):
         super().__init__()
         self.layer = layer
 
-    def forward(self, x: Tensor, edges: Tensor, num_targets: int, types: Tensor) -> Tensor:
+    def forward(self, *arguments: Any) -> Tensor:
         """Call the layer."""
-        return self.layer.along_sampled_edges(x, edges, num_targets, types)
+        return self.layer.along_sampled_edges(*arguments)

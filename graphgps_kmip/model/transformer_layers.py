@@ -1,6 +1,7 @@
 """Layers that `GPSModel` stacks in place of GPS layers: those of Performer, BigBird, Graphormer, SAN, GRIT, GECO, GNNs.
 
-Each is called ``layer(x, context, states)`` and returns new node features (N, C), edge features and states.
+Each is called ``layer(x, context, states)`` and returns new node features (N, C), edge features and states. ``dim`` is
+the width C, ``dropout`` a probability (default 0), and ``act`` builds the activation of the feed-forward network.
 """
 
 from __future__ import annotations
@@ -28,11 +29,7 @@ def attend(attention: nn.Module, x: Tensor, context: GraphContext, states: State
 
 
 class AttentionLayer(nn.Module):
-    """One attention as a whole layer: BigBird's has norms, residuals and a feed-forward network of its own.
-
-    Args:
-        attention (Module): ``(x, context) -> x``, or with a state (see `GPSModel`).
-    """
+    """One attention as a whole layer: BigBird's has norms, residuals and a feed-forward network of its own."""
 
     def __init__(self, attention: nn.Module) -> None:
         super().__init__()
@@ -50,14 +47,8 @@ class TransformerLayer(nn.Module):
     .. math::
         H = X + \mathrm{attention}(\mathrm{LN}(X)), \qquad X' = H + \mathrm{FFN}(\mathrm{LN}(H))
 
-    with ``FFN = Linear(4C, C) drop act Linear(C, 4C)`` and LN over the channels of each node. The attention drops its
-    own output. There is no norm after the last layer of a stack.
-
-    Args:
-        dim (int): width C.
-        attention (Module): ``(x, context) -> x``, or with a state (see `GPSModel`).
-        dropout (float, optional): probability inside the FFN. (default: 0.0)
-        act (callable, optional): builds the activation of the FFN. (default: GELU)
+    with ``FFN = Linear(4C, C) drop act Linear(C, 4C)`` and LN over the channels of each node. The attention, with or
+    without a state (see `GPSModel`), drops its own output. There is no norm after the last layer of a stack.
     """
 
     def __init__(self, dim: int, attention: nn.Module, dropout: float = 0.0, act: Activation = nn.GELU) -> None:
@@ -80,11 +71,7 @@ class GraphormerLayer(nn.Module):
         X' &= X + \mathrm{drop}(\mathrm{attention}(\mathrm{LN}(X))) \\
         X'' &= X' + \mathrm{drop}(W_2 \, \mathrm{drop}(\mathrm{gelu}(W_1 \, \mathrm{LN}(X'))))
 
-    Args:
-        dim (int): width C.
-        attention (Module): ``(x, context) -> x``, without a state: Graphormer's is `BiasedFullAttention`.
-        dropout (float, optional): probability after the attention and after the MLP. (default: 0.0)
-        mlp_dropout (float, optional): probability inside the MLP. (default: 0.0)
+    with ``mlp_dropout`` inside the MLP. The attention has no state: Graphormer's is `BiasedFullAttention`.
     """
 
     def __init__(self, dim: int, attention: nn.Module, dropout: float = 0.0, mlp_dropout: float = 0.0) -> None:
@@ -111,11 +98,8 @@ class PostNormLayer(nn.Module):
     of pairs itself. Differs from `GPSLayer`: no dropout after the last linear maps, norms of single nodes.
 
     Args:
-        dim (int): width C.
         attention (Module): ``(x, context, state) -> (x, state)``, with dropout and output map of its own.
         norm (callable): builds a norm from C, such as `san_norms` and `row_norms`.
-        dropout (float, optional): probability inside the FFN. (default: 0.0)
-        act (callable, optional): builds the activation of the FFN. (default: ReLU)
         residual (bool, optional): add X and Y. (default: True)
         rezero (bool, optional): learned alpha. (default: False)
     """
@@ -161,13 +145,7 @@ class GECOBlock(nn.Module):
     .. math::
         H = \mathrm{LN}(\mathrm{GECO}(X, A) + X), \qquad X' = \mathrm{LN}(\mathrm{FFN}(H) + H)
 
-    with ``FFN = drop Linear(C, C) drop act Linear(C, C)``. GECO drops its own output.
-
-    Args:
-        dim (int): width C.
-        geco (Module): ``(x, context) -> x``.
-        dropout (float, optional): probability inside and after the FFN. (default: 0.0)
-        act (callable, optional): builds the activation, which the paper does not name. (default: GELU)
+    with ``FFN = drop Linear(C, C) drop act Linear(C, C)``. GECO drops its own output. The paper does not name act.
     """
 
     def __init__(self, dim: int, geco: nn.Module, dropout: float = 0.0, act: Activation = nn.GELU) -> None:
@@ -189,13 +167,8 @@ class GNNLayer(nn.Module):
 
     .. math:: X' = [X +] \; \mathrm{drop}(\mathrm{act}(\mathrm{MPNN}(X, E)))
 
-    The defaults are those of a module that has all three itself (GatedGCN).
-
-    Args:
-        conv (Module): message passing module ``(x, edge_index, edge_attr) -> (x, edge_attr)``.
-        act (callable, optional): builds the activation. (default: Identity)
-        dropout (float, optional): probability. (default: 0.0)
-        residual (bool, optional): add X. (default: False)
+    ``conv`` is a message passing module ``(x, edge_index, edge_attr) -> (x, edge_attr)``. The defaults are those of one
+    that has all three itself (GatedGCN).
     """
 
     attention = ()  # read by GPSModel: no attention, no states

@@ -89,11 +89,9 @@ def create_model(
 
 
 def batch_of(graphs: Sequence[Data], split: str | None = None) -> Batch:
-    """Return graphs as the batch of a trained model, with its schedules at their end.
+    """Return graphs, with the features and encodings that a trained model reads, as its batch: schedules at their end.
 
-    Args:
-        graphs (Sequence[Data]): With the features and the encodings that the model reads.
-        split (str, optional): See `GPSModel.forward`. (default: ``None``)
+    For ``split`` see `GPSModel.forward`.
     """
     batch = Batch.from_data_list(list(graphs))
     batch.progress = 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from torch import nn
@@ -14,119 +15,10 @@ from graphgps_kmip.ops.row_layers import NORM_LAYERS
 from graphgps_kmip.ranges import NATURAL, Choice
 from graphgps_kmip.registry import register
 
-
-@register("head", "graph")
-def graph(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
-    """Pool the nodes (model.graph_pooling), then an MLP: one prediction per graph."""
-    return GraphHead(
-        dim_in, dim_out, plan.settings.gnn.layers_post_mp, plan.settings.model.graph_pooling, **_hidden(plan)
-    )
+Act = Callable[[], nn.Module]
 
 
-@register("head", "mlp_graph")
-def mlp_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
-    """As graph, with dropout before each layer of the MLP: also on the pooled nodes."""
-    layers, pooling = plan.settings.gnn.layers_post_mp, plan.settings.model.graph_pooling
-    return GraphHead(dim_in, dim_out, layers, pooling, plan.settings.gnn.dropout, plan.activation(), input_dropout=True)
-
-
-@register("head", "san_graph")
-def san_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
-    """Pool the nodes (model.graph_pooling), then an MLP that halves the width twice: one prediction per graph.
-
-    Its activation is that of the layers: some public codes have a ReLU in both whatever gnn.act says.
-    """
-    return san_graph_head(dim_in, dim_out, plan.settings.model.graph_pooling, act=plan.layer_activation())
-
-
-@register("head", "ogb_code_graph")
-def ogb_code_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
-    """Pool the nodes (model.graph_pooling), then one linear map for each of the 5 words of a name."""
-    return SequenceHead(dim_in, dim_out, pooling=plan.settings.model.graph_pooling)
-
-
-@register("head", "graphormer_graph")
-def graphormer_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
-    """LayerNorm of the nodes, pool them (model.graph_pooling), then one linear map: one prediction per graph."""
-    return GraphHead(dim_in, dim_out, pooling=plan.settings.model.graph_pooling, node_norm=True)
-
-
-@register("head", "linear_graph", aliases=("linear_graph_nodecay",))
-def linear_graph(
-    dim_in: int,
-    dim_out: int,
-    *,
-    plan: NetworkPlan,
-    halve_widths: bool = False,
-    post_pooling_norm: Annotated[str, Choice(tuple(NORM_LAYERS))] = "none",
-    out_bn: bool = False,
-    out_dim: Annotated[int, NATURAL] = 0,
-) -> nn.Module:
-    """Pool the nodes (model.graph_pooling, also cls_token), norm, dropout, an MLP that keeps the width: PPGT's.
-
-    ``halve_widths`` halves the width of each hidden layer; ``out_bn`` normalises the outputs over the batch; there are
-    ``out_dim`` of them, 0: as many as the data asks for.
-    """
-    pooling = plan.settings.model.graph_pooling
-    return _build_linear(plan, dim_in, out_dim or dim_out, pooling, post_pooling_norm, halve_widths, out_bn)
-
-
-@register("head", "linear_node", aliases=("linear_node_nodecay",))
-def linear_node(
-    dim_in: int,
-    dim_out: int,
-    *,
-    plan: NetworkPlan,
-    halve_widths: bool = False,
-    post_pooling_norm: Annotated[str, Choice(tuple(NORM_LAYERS))] = "none",
-    out_bn: bool = False,
-    out_dim: Annotated[int, NATURAL] = 0,
-) -> nn.Module:
-    """As linear_graph, without pooling: predictions of all nodes, or of those of the split at hand.
-
-    The norms, ``post_pooling_norm`` before the MLP and ``out_bn`` of its outputs, are those of nodes.
-    """
-    return _build_linear(plan, dim_in, out_dim or dim_out, None, post_pooling_norm, halve_widths, out_bn)
-
-
-def _build_linear(
-    plan: NetworkPlan, dim: int, dim_out: int, pooling: str | None, norm: str, halve_widths: bool, out_bn: bool
-) -> nn.Module:
-    gnn, options = plan.settings.gnn, {"norm": norm, "halve_widths": halve_widths, "out_bn": out_bn}
-    return LinearHead(dim, dim_out, gnn.layers_post_mp, pooling, gnn.dropout, plan.activation(), **options)
-
-
-@register("head", "node")
-def node(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
-    """MLP on the nodes of the split at hand: one graph, divided by masks (transductive)."""
-    return NodeHead(dim_in, dim_out, plan.settings.gnn.layers_post_mp, masked=True, **_hidden(plan))
-
-
-@register("head", "inductive_node")
-def inductive_node(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
-    """MLP on all nodes of every graph: whole graphs are divided (inductive)."""
-    return NodeHead(dim_in, dim_out, plan.settings.gnn.layers_post_mp, **_hidden(plan))
-
-
-@register("head", "inductive_edge")
-def inductive_edge(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001 (a pair has one logit)
-    """Logits of labelled pairs of nodes (model.edge_decoding) and ranks within their graph: many graphs."""
-    return _edge(plan, dim_in, ranked=True)
-
-
-@register("head", "link_pred", aliases=("edge",))  # GraphGym has both names for one head
-def link_pred(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001 (a pair has one logit)
-    """Logits of labelled pairs of nodes (model.edge_decoding), without ranks: also for one large graph."""
-    return _edge(plan, dim_in, ranked=False)
-
-
-def _edge(plan: NetworkPlan, dim: int, ranked: bool) -> nn.Module:
-    return EdgeHead(
-        dim, plan.settings.gnn.layers_post_mp, plan.settings.model.edge_decoding, ranked=ranked, **_hidden(plan)
-    )
-
-
-def _hidden(plan: NetworkPlan) -> dict[str, Any]:
+def hidden_options(plan: NetworkPlan) -> dict[str, Any]:
     """Return what the hidden layers of a head are made of.
 
     GraphGym's have a ReLU and no dropout, whatever the config says, and rows of length 1. So are those of all public
@@ -137,8 +29,109 @@ def _hidden(plan: NetworkPlan) -> dict[str, Any]:
     return {"dropout": plan.settings.gnn.dropout, "act": plan.activation()}
 
 
+@register("head", "graph")
+def graph(dim_in: int, dim_out: int, *, plan: NetworkPlan, num_layers: int, pooling: str) -> nn.Module:
+    """Pool the nodes (model.graph_pooling), then an MLP: one prediction per graph."""
+    return GraphHead(dim_in, dim_out, num_layers, pooling, **hidden_options(plan))
+
+
+@register("head", "mlp_graph")
+def mlp_graph(dim_in: int, dim_out: int, *, num_layers: int, pooling: str, dropout: float, act: Act) -> nn.Module:
+    """As graph, with dropout before each layer of the MLP: also on the pooled nodes."""
+    return GraphHead(dim_in, dim_out, num_layers, pooling, dropout, act, input_dropout=True)
+
+
+@register("head", "san_graph")
+def san_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan, pooling: str) -> nn.Module:
+    """Pool the nodes (model.graph_pooling), then an MLP that halves the width twice: one prediction per graph.
+
+    Its activation is that of the layers: some public codes have a ReLU in both whatever gnn.act says.
+    """
+    return san_graph_head(dim_in, dim_out, pooling, act=plan.layer_activation())
+
+
+@register("head", "ogb_code_graph")
+def ogb_code_graph(dim_in: int, dim_out: int, *, pooling: str) -> nn.Module:
+    """Pool the nodes (model.graph_pooling), then one linear map for each of the 5 words of a name."""
+    return SequenceHead(dim_in, dim_out, pooling=pooling)
+
+
+@register("head", "graphormer_graph")
+def graphormer_graph(dim_in: int, dim_out: int, *, pooling: str) -> nn.Module:
+    """LayerNorm of the nodes, pool them (model.graph_pooling), then one linear map: one prediction per graph."""
+    return GraphHead(dim_in, dim_out, pooling=pooling, node_norm=True)
+
+
+@register("head", "linear_graph", aliases=("linear_graph_nodecay",))
+def linear_graph(
+    dim_in: int,
+    dim_out: int,
+    *,
+    num_layers: int,
+    pooling: str | None,
+    dropout: float,
+    act: Act,
+    halve_widths: bool = False,
+    post_pooling_norm: Annotated[str, Choice(tuple(NORM_LAYERS))] = "none",
+    out_bn: bool = False,
+    out_dim: Annotated[int, NATURAL] = 0,
+) -> nn.Module:
+    """Pool the nodes (model.graph_pooling, also cls_token), norm, dropout, an MLP that keeps the width: PPGT's.
+
+    ``halve_widths`` halves the width of each hidden layer; ``out_bn`` normalises the outputs over the batch; there are
+    ``out_dim`` of them, 0: as many as the data asks for.
+    """
+    options = {"norm": post_pooling_norm, "halve_widths": halve_widths, "out_bn": out_bn}
+    return LinearHead(dim_in, out_dim or dim_out, num_layers, pooling, dropout, act, **options)
+
+
+@register("head", "linear_node", aliases=("linear_node_nodecay",))
+def linear_node(
+    dim_in: int,
+    dim_out: int,
+    *,
+    num_layers: int,
+    dropout: float,
+    act: Act,
+    halve_widths: bool = False,
+    post_pooling_norm: Annotated[str, Choice(tuple(NORM_LAYERS))] = "none",
+    out_bn: bool = False,
+    out_dim: Annotated[int, NATURAL] = 0,
+) -> nn.Module:
+    """As linear_graph, without pooling: predictions of all nodes, or of those of the split at hand.
+
+    The norms, ``post_pooling_norm`` before the MLP and ``out_bn`` of its outputs, are those of nodes.
+    """
+    options = {"norm": post_pooling_norm, "halve_widths": halve_widths, "out_bn": out_bn}
+    return LinearHead(dim_in, out_dim or dim_out, num_layers, None, dropout, act, **options)
+
+
+@register("head", "node")
+def node(dim_in: int, dim_out: int, *, plan: NetworkPlan, num_layers: int) -> nn.Module:
+    """MLP on the nodes of the split at hand: one graph, divided by masks (transductive)."""
+    return NodeHead(dim_in, dim_out, num_layers, masked=True, **hidden_options(plan))
+
+
+@register("head", "inductive_node")
+def inductive_node(dim_in: int, dim_out: int, *, plan: NetworkPlan, num_layers: int) -> nn.Module:
+    """MLP on all nodes of every graph: whole graphs are divided (inductive)."""
+    return NodeHead(dim_in, dim_out, num_layers, **hidden_options(plan))
+
+
+@register("head", "inductive_edge")
+def inductive_edge(dim_in: int, dim_out: int, *, plan: NetworkPlan, num_layers: int) -> nn.Module:  # noqa: ARG001
+    """Logits of labelled pairs of nodes (model.edge_decoding) and ranks within their graph: many graphs."""
+    return EdgeHead(dim_in, num_layers, plan.settings.model.edge_decoding, **hidden_options(plan))
+
+
+@register("head", "link_pred", aliases=("edge",))  # GraphGym has both names for one head
+def link_pred(dim_in: int, dim_out: int, *, plan: NetworkPlan, num_layers: int) -> nn.Module:  # noqa: ARG001
+    """Logits of labelled pairs of nodes (model.edge_decoding), without ranks: also for one large graph."""
+    return EdgeHead(dim_in, num_layers, plan.settings.model.edge_decoding, ranked=False, **hidden_options(plan))
+
+
 @register("head", "infer_links")
-def infer_links(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001 (a pair has two logits)
+def infer_links(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """Logits of all pairs of nodes: is there an edge (dataset.infer_link_label edge)."""
     if plan.settings.dataset.infer_link_label != "edge":
         raise ConfigError(
@@ -164,15 +157,12 @@ LABELLED = {
 
 
 def check_head(settings: Any, level: str) -> None:
-    """Refuse a head that predicts for graphs where nodes have labels, the other way round, or words where none are.
+    """Raise a ConfigError for a head that the labels of the data do not fit, which no public code can train either.
 
     Args:
         settings (Any): Config with the groups ``gnn`` and ``dataset``.
         level (str): Of the data set, see `DatasetRecord`; "subgraph" where each node has one, which has its label;
             "sampled" where batches hold the labels of a split's nodes alone.
-
-    Raises:
-        ConfigError: it cannot be trained, in the public codes neither.
     """
     unfit, right = UNFIT.get(level, ((), ""))
     if settings.gnn.head in unfit:

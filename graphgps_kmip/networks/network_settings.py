@@ -86,7 +86,7 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "ppgt.class_token": Default("none", Choice(CLASS_TOKENS)),  # what it says of the number of nodes
     "ppgt.dim_location": Default(2, WIDTH),
     "ppgt.num_bases": Default(3, whole(0, 40)),  # of the sinusoidal encoding of pairs
-    "ppgt.raw_channels": True,  # beside their sines
+    "ppgt.raw_channels": True,  # next to their sines
     "ppgt.dim_pair": Default(0, whole(0, 65_536)),  # 0: gt.dim_hidden
     "ppgt.stem_hidden": Default([128], Each(WIDTH)),
     "ppgt.stem_blocks": Default(2, SOME_LAYERS),

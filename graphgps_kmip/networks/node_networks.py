@@ -100,7 +100,7 @@ class NodeTransformer(nn.Module):
             network is global. (default: None)
 
     Shapes:
-        x (N, C), context -> (N, classes), or (N, 1) if binary; edge_attr and states as given.
+        x (N, C), context -> (N, classes), or (N, 1) if binary; edge_attr and states as they are.
 
     Raises:
         ConfigError: when called: several graphs, which torch_geometric pads, and padding changes its outputs.
@@ -140,7 +140,7 @@ def sgformer(
     graph_weight: Annotated[float, FRACTION] = 0.8,
     aggregate: Annotated[str, Choice(("add", "cat"))] = "add",
 ) -> nn.Module:
-    """SGFormer of torch_geometric: attention_layers of linear attention beside gt.layers of GCN, on one graph.
+    """SGFormer of torch_geometric: attention_layers of linear attention next to gt.layers of GCN, on one graph.
 
     gt.dropout is the dropout of the branch of GCN, gt.attn_dropout that of the branch of attention, gt.n_heads are its
     heads, each as wide as the network. Without a node encoder both read the features of the data, as in the paper.

@@ -183,7 +183,7 @@ def geco(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa:
     if gt.layer_type not in MIXERS:
         raise ConfigError(
             f"gt.layer_type: model.type GECO stacks {' or '.join(MIXERS)}, not {gt.layer_type}: set one of them, or "
-            "model.type GPSModel for message passing beside it"
+            "model.type GPSModel for message passing, too"
         )
     spec = entries("attention")[gt.layer_type]
     blocks = [

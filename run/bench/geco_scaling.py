@@ -36,7 +36,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from graphgps_kmip.attention import GECOAttention, GraphContext, KMIPAttention
-from graphgps_kmip.common.json_files import write_json
+from graphgps_kmip.common.atomic_write import write_json
 
 from . import bench_records
 from .geco_memory import predicted_bytes

@@ -31,7 +31,7 @@ from torch.nn.functional import l1_loss
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip import create_model
-from graphgps_kmip.common.json_files import write_json
+from graphgps_kmip.common.atomic_write import write_json
 
 from . import bench_records
 from .harness import Bounds, Facts, Pass, Row, Stopwatch, measure

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from graphgps_kmip.common.json_files import read_artefact
+from graphgps_kmip.common.atomic_write import read_artefact
 from graphgps_kmip.report.learning_curves import DASHED, FAINT, INK, LEGEND, PALETTE, label, series_style, tidy
 
 # Light enough for dark numbers on them; numbers distinguish colours beyond the last one.

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.networks.create_model import create_model
+
+
+def grit(in_dim: int, out_dim: int, node: str, settings: dict[str, Any], **options: Any) -> nn.Module:
+    options |= {"node_encoder": f"{node}+RRWP", "settings": settings}
+    return create_model("GRIT", in_dim, out_dim, network="GritTransformer", **options)
 
 
 def batch_of(sizes: list[int], edges_per_node: int = 2) -> Batch:
@@ -39,7 +47,7 @@ def test_settings_reach_the_layers() -> None:
         **{"gt.grit.clamp": 2.0, "gt.grit.use_bias": True, "gt.grit.deg_scaler": False, "gt.grit.O_e": False},
         **{"gt.dropout": 0.2, "gt.attn_dropout": 0.4},
     }
-    model = create_model("GRIT", 3, 4, network="GritTransformer", settings=settings, **SMALL)
+    model = grit(3, 4, "LinearNode", settings, **SMALL)
     layer, last = model.layers
     attention, [norm] = layer.attention[0], layer.attention_norm
     assert (norm.momentum, norm.running_mean) == (0.3, None)

@@ -10,9 +10,6 @@ from graphgps_kmip.errors import InputError
 
 EVAL_TEST = ("every", "best")
 PRECISIONS = ("32-true", "bf16-mixed", "64-true")
-CHOICES = {"train.eval_test": EVAL_TEST, "train.precision": PRECISIONS}
-MINIMA = {"optim.max_epoch": 1, "train.eval_period": 1, "train.early_stop_patience": 0, "optim.batch_accumulation": 1}
-MINIMA |= {"train.ckpt_period": 1, "train.epoch_resume": -1, "round": 1}  # of whole numbers
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ class TrainSettings:
         seed: the seed that was set before the model was built; recorded only.
         round: significant digits of the numbers in stats.json; the best epoch is chosen by these rounded numbers.
         config_hash: identifies the configuration; a run resumes only its own.
-        name: shown next to the progress bar.
+        name: shown beside the progress bar.
         notes: plain facts to copy into record.json, such as `{"sample": True}`.
 
     Raises:
@@ -68,13 +65,23 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        for key, low in MINIMA.items():
-            value = getattr(self, key.rpartition(".")[2])
+        for key, value, low in (
+            ("optim.max_epoch", self.max_epoch, 1),
+            ("train.eval_period", self.eval_period, 1),
+            ("train.early_stop_patience", self.early_stop_patience, 0),
+            ("optim.batch_accumulation", self.batch_accumulation, 1),
+            ("train.ckpt_period", self.ckpt_period, 1),
+            ("train.epoch_resume", self.epoch_resume, -1),
+            ("round", self.round, 1),
+        ):
             if isinstance(value, bool) or not isinstance(value, int) or value < low:
                 raise InputError(f"{key} is {value!r}; allowed is a whole number of at least {low}.")
-        for key, choices in CHOICES.items():
-            if (value := getattr(self, key.rpartition(".")[2])) not in choices:
-                raise InputError(f"{key} is {value!r}; allowed are {', '.join(choices)}.")
+        for key, choice, choices in (
+            ("train.eval_test", self.eval_test, EVAL_TEST),
+            ("train.precision", self.precision, PRECISIONS),
+        ):
+            if choice not in choices:
+                raise InputError(f"{key} is {choice!r}; allowed are {', '.join(choices)}.")
         if self.clip_grad_norm is not None and not self.clip_grad_norm > 0:
             raise InputError(
                 f"optim.clip_grad_norm_value is {self.clip_grad_norm!r}; allowed is a number above 0; "

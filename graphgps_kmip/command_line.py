@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from graphgps_kmip.common.project import find_config, train_command
-from graphgps_kmip.common.screen_log import close_screen, log_to_screen
+from graphgps_kmip.common.environment import find_config, train_command
+from graphgps_kmip.common.signals import close_screen, log_to_screen
 from graphgps_kmip.common.yaml_files import parse_overrides, read_yaml
 from graphgps_kmip.errors import DIVERGED_CODE, ConfigError, TrainingDiverged, is_users, one_line
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphgps_kmip.common.atomic_write import replace_file
-from graphgps_kmip.common.project import installed, own_files, reproduce_command
+from graphgps_kmip.common.environment import installed, own_files, reproduce_command
 from graphgps_kmip.errors import ManifestError, is_users, one_line
 from graphgps_kmip.experiments.chosen_settings import check_searched, load_published, with_choices
 from graphgps_kmip.experiments.experiment_spec import Experiment

@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.analysis import attention_analysis as analysis
 from graphgps_kmip.attention import collect_attention
-from graphgps_kmip.common.json_files import write_json
+from graphgps_kmip.common.atomic_write import write_json
 from graphgps_kmip.data import GraphDataset
 from graphgps_kmip.errors import ConfigError, report_mistakes
 from graphgps_kmip.gym.attention_saving import MAX_NODES, save_attention

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from graphgps_kmip.common.json_files import read_artefact, write_json
+from graphgps_kmip.common.atomic_write import read_artefact, write_json
 from graphgps_kmip.data.sets.brec import CATEGORIES
 from graphgps_kmip.errors import ResultsError, report_mistakes
 from graphgps_kmip.expressivity.brec_protocol import TOTAL, CategoryRow, category_rows, read_results, table_text

@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from graphgps_kmip.common.json_files import write_json
+from graphgps_kmip.common.atomic_write import write_json
 from graphgps_kmip.data import DatasetInfo, DatasetRecord, at_hand, find_title, mismatches, open_dataset, sampled
 from graphgps_kmip.errors import ConfigError, InputError, report_mistakes
 

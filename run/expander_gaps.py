@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from graphgps_kmip.common.json_files import write_json
+from graphgps_kmip.common.atomic_write import write_json
 from graphgps_kmip.encoding.expander_graph import (
     COMPLETE_AT_MOST,
     TEST_AT_MOST,

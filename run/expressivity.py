@@ -35,7 +35,7 @@ from graphgps_kmip.attention import (
     PerformerAttention,
     RandomKeys,
 )
-from graphgps_kmip.common.json_files import write_json
+from graphgps_kmip.common.atomic_write import write_json
 from graphgps_kmip.compat.public_faults import FirstKeyAgain
 from graphgps_kmip.data import find, open_dataset, sampled
 from graphgps_kmip.data.sets.brec import BLOCK, CATEGORIES, of_pairs

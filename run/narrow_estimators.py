@@ -22,7 +22,7 @@ from torch import Tensor
 
 from graphgps_kmip.analysis import energy_distance as analysis
 from graphgps_kmip.command_line import run as train
-from graphgps_kmip.common.json_files import write_json
+from graphgps_kmip.common.atomic_write import write_json
 from graphgps_kmip.data.score_file import AttentionScores, read_scores
 from graphgps_kmip.errors import ResultsError, report_mistakes
 

@@ -19,7 +19,7 @@ from torch import nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip import create_model
-from graphgps_kmip.common.json_files import write_json
+from graphgps_kmip.common.atomic_write import write_json
 from graphgps_kmip.encoding.rrwp import Walks
 from graphgps_kmip.expressivity.magnitude_cases import scale_changes
 from graphgps_kmip.expressivity.seg_wl import Graph, gd_wl, separated_by

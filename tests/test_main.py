@@ -85,7 +85,7 @@ def test_flags_may_stand_before_between_and_after_keys() -> None:
         (["--list", "kmib*"], "--list: no component has the name 'kmib*'. Did you mean kMIP? '*kmib*' finds parts"),
         (
             ["--cfg", DIGITS, "gt.kmip.k", "--dry-run"],
-            "the command line: --dry-run stands in the place of a key or its",
+            "the command line: --dry-run is in the place of a key or its",
         ),
         (["--cfg", "nowhere.yaml"], "--cfg: nowhere.yaml: there is no such config file"),
         ([], "--cfg is missing"),
@@ -108,7 +108,7 @@ def test_a_dry_run_prints_config_model_counts_and_data_and_writes_nothing(
     for part in (
         "layer_type: GatedGCN+kMIP",
         "KMIPAttention",
-        "of GatedGCN+kMIP: branches side by side, residuals around all branches, norms behind the residuals",
+        "of GatedGCN+kMIP: branches side by side, residuals around all branches, norms after the residuals",
         "layers.0",
         "total",
         "180 / 60 / 60",

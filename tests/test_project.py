@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import main
-from graphgps_kmip.common import project
-from graphgps_kmip.common.project import find_config
+from graphgps_kmip.common import environment
+from graphgps_kmip.common.environment import find_config
 from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Training
 from graphgps_kmip.experiments.jobs import Place, command_job, command_line, training_job
 from graphgps_kmip.gym.planned_runs import planned_hash
@@ -67,7 +67,7 @@ def test_a_config_has_the_same_hash_from_wherever_it_is_planned(elsewhere: Path)
 def test_jobs_of_an_installed_package_run_its_modules_and_its_own_scripts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(project, "SHIPPED", tmp_path)
+    monkeypatch.setattr(environment, "SHIPPED", tmp_path)
     place = Place(Path("/work"), Path("results"), lambda _: "", shipped=tmp_path)
     job = training_job(Training({}, "quickstart/digits-kmip.yaml", (0,)), 0, place)
     assert job.arguments[:4] == ("-m", "graphgps_kmip", "--cfg", "configs/quickstart/digits-kmip.yaml")
@@ -89,7 +89,7 @@ def test_jobs_of_an_installed_package_run_its_modules_and_its_own_scripts(
 def test_a_message_names_the_command_that_the_user_has(
     installed: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(project, "SHIPPED", tmp_path if installed else tmp_path / "nothing")
+    monkeypatch.setattr(environment, "SHIPPED", tmp_path if installed else tmp_path / "nothing")
     assert main.run(["--cfg", str(ROOT / DIGITS), "gt.layer_type", "GatedGCN+qqqq"]) == 2
     command = "graphgps-kmip" if installed else "python main.py"
     assert f"`{command} --list` shows all." in capsys.readouterr().err

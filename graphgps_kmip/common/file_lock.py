@@ -24,8 +24,7 @@ def held(path: Path, wait: float = -1.0) -> Iterator[None]:
         wait (float, optional): seconds to wait for another process; negative: without end. (default: ``-1.0``)
 
     Raises:
-        filelock.Timeout: another process still holds it; an `OSError` as are the next ones.
-        OSError: the file cannot be made, or the file system has no locks.
+        OSError: the file cannot be made or locked; `filelock.Timeout` if another process still holds it.
     """
     path = Path(path).absolute()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -39,11 +38,7 @@ def held(path: Path, wait: float = -1.0) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, title: str) -> Iterator[None]:
-    """Hold a lock file below ``dataset.dir``: one process prepares data, the others wait and log that they do.
-
-    Args:
-        path (Path): the lock file; its folder is made.
-        title (str): what is prepared, for the log and the error.
+    """Hold a lock file below ``dataset.dir``: one process prepares `title`, the others wait and log that they do.
 
     Raises:
         DataError: the folder cannot be written to.
@@ -62,13 +57,12 @@ def locked(path: Path, title: str) -> Iterator[None]:
 
 
 def take_descriptor(path: Path) -> int | None:
-    """Return an open file descriptor that holds a lock file, None if another process holds it.
+    """Return an open file descriptor that holds a lock file as `held` does, None if another process holds it.
 
-    A child process that inherits the descriptor keeps the lock should this process be killed. The lock is the same as
-    that of `held`: each sees the other's.
+    A child process that inherits the descriptor keeps the lock should this process be killed.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
-    if _flocked(descriptor):
+    if _try_lock(descriptor):
         return descriptor
     os.close(descriptor)
     return None
@@ -81,12 +75,12 @@ def is_held(path: Path) -> bool:
     except OSError:  # nobody ever locked it
         return False
     try:
-        return not _flocked(descriptor)
+        return not _try_lock(descriptor)
     finally:
         os.close(descriptor)
 
 
-def _flocked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     import fcntl  # POSIX only, as are the jobs that use descriptors
 
     try:

@@ -23,16 +23,11 @@ Result = TypeVar("Result")
 def as_done(
     title: str, work: Callable[[Item], Result], items: Iterable[Item], num_workers: int
 ) -> Iterator[tuple[Item, Result]]:
-    """Yield (item, ``work(item)``) in the order in which results come.
+    """Yield (item, ``work(item)``) in the order in which results come; `title` is that of the work, for errors.
 
-    Each item has a forked process of one thread, whose memory is free when it ends: for work of seconds and more. An
-    interrupted or closed iteration ends all processes at once.
-
-    Args:
-        title (str): Of the work, for errors.
-        work (callable): Its result must be picklable; what it reads need not be.
-        items (iterable): What to work on.
-        num_workers (int): Processes at one time; 1: in this process, one item after the other.
+    Each item has a forked process of one thread, whose memory is free when it ends: for work of seconds and more; with
+    one worker all are done in this process. Results must be picklable, what ``work`` reads need not be. An interrupted
+    or closed iteration ends all processes at once.
 
     Raises:
         InputError: a process was killed, or this system cannot fork.
@@ -78,7 +73,7 @@ def _start(work: Callable[[Any], Any], item: Any) -> tuple[Connection, multiproc
 
 
 def _run(work: Callable[[Any], Any], item: Any, sender: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle: it ends its processes
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it: it ends its processes
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
@@ -86,8 +81,7 @@ def _run(work: Callable[[Any], Any], item: Any, sender: Connection) -> None:
         outcome: tuple[bool, Any] = True, work(item)
     except Exception as error:
         try:
-            pickle.loads(pickle.dumps(error))
-            outcome = False, error
+            outcome = False, pickle.loads(pickle.dumps(error))
         except Exception:  # whatever its own __init__ raises
             outcome = False, RuntimeError(f"{type(error).__name__}: {' '.join(str(error).split())}")
     sender.send(outcome)

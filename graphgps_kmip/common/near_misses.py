@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from graphgps_kmip.common.project import train_command
+from graphgps_kmip.common.environment import train_command
 from graphgps_kmip.errors import ConfigError
 
 Record = TypeVar("Record")
@@ -15,8 +15,8 @@ Record = TypeVar("Record")
 
 def suggest(name: str, allowed: Iterable[str]) -> str:
     """Return `` Did you mean a or b?`` where something is near, else `` Allowed: ...`` with all names."""
-    names = {str(one).lower(): str(one) for one in sorted(allowed, key=str)}
-    close = [names[one] for one in difflib.get_close_matches(str(name).lower(), names, n=3)]
+    names = {str(other).lower(): str(other) for other in sorted(allowed, key=str)}
+    close = [names[match] for match in difflib.get_close_matches(str(name).lower(), names, n=3)]
     if close:
         return f" Did you mean {' or '.join(close)}?"
     return f" Allowed: {', '.join(names.values())}."

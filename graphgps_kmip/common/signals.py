@@ -1,11 +1,15 @@
-"""Ctrl-C, SIGTERM and SIGHUP: signal handlers that take a note, for the loop of a training or of a job runner."""
+"""Signals (Ctrl-C, SIGTERM, SIGHUP) that trainings and job runners note; logs that a full disk or ``| head`` ends."""
 
 from __future__ import annotations
 
+import io
+import logging
 import os
 import signal
+import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from types import FrameType
 
 # `timeout` and some schedulers signal a process and then its whole group: the second signal is an echo, not an order.
@@ -19,11 +23,10 @@ class Stopped(Exception):
 class StopSignals:
     """Context manager that notes the first signal in `signum`; 0 before it.
 
-    A handler that raised could break off an update or a file half way; this one only takes a note. A training reads it
-    at `check` between two batches, and a second signal ends the process at once. A process whose children do the work
-    reads what to send on to them at `order`. Over several processes only the first one obeys: the others go on
-    answering its collectives until it is gone. Outside the main thread, where Python allows no handlers, nothing is
-    installed.
+    A handler that raised could break off an update or a file half way. A training reads the note at `check` between two
+    batches, and a second signal ends the process at once. A process whose children do the work reads what to send on to
+    them at `order`. Of several processes only the first one obeys: the others answer its collectives until it is gone.
+    Outside the main thread, where Python allows no handlers, nothing is installed.
 
     Args:
         obey (bool, optional): whether `check` raises in this process. (default: ``True``)
@@ -79,3 +82,56 @@ class StopSignals:
             else:
                 signal.signal(signum, signal.SIG_DFL)
                 os.kill(os.getpid(), signum)
+
+
+class LogUntilError(ABC, logging.Handler):
+    """Base of logs that end at the first error of the operating system, which `ended` handles."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name that logging calls)
+        """Remove this log after an error of the operating system."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        logging.root.removeHandler(self)
+        self.ended(error)
+
+    @abstractmethod
+    def ended(self, error: OSError) -> None:
+        """Do what is to be done about `error`."""
+
+
+class ScreenLog(LogUntilError, logging.StreamHandler):
+    """Standard output as a log: it ends silently in ``main.py ... | head``, at any other error with one line."""
+
+    def __init__(self, formatter: logging.Formatter | None = None) -> None:
+        super().__init__(sys.stdout)
+        self.setFormatter(formatter or logging.Formatter("%(message)s"))
+
+    def ended(self, error: OSError) -> None:
+        """Log no more to the screen."""
+        logging.root.addHandler(logging.NullHandler())  # without any, logging makes one for standard error
+        close_screen()
+        if not isinstance(error, BrokenPipeError):
+            print(
+                f"warning: standard output cannot be written ({error.strerror}): from now on the log is only in the "
+                "logging.log of each run",
+                file=sys.stderr,
+            )
+
+
+def log_to_screen() -> None:
+    """Log to standard output, before there is a run; characters that it cannot show are escaped."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # where the locale is C, an accent would else cost each line
+        sys.stdout.reconfigure(errors="backslashreplace")
+    logging.basicConfig(level=logging.INFO, handlers=[ScreenLog()], force=True)
+
+
+def close_screen() -> None:
+    """Let standard output lead nowhere: Python would else complain at its end of what is left in the buffer."""
+    if sys.stdout is None:  # closed by the shell, as in `>&-`
+        return
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except io.UnsupportedOperation:  # it is no file, but something of another program's in this process
+        pass

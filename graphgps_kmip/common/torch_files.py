@@ -1,7 +1,7 @@
-"""Safe reading of torch.save files: tensors and plain containers only, no code is run, and checksums are compared.
+"""Files of torch.save: tensors and plain containers only, no code is run, and checksums are compared.
 
-What carries numbers from one run to the next (checkpoints, scores, splits, cached encodings) is written by `save_plain`
-and read by `load_plain`. torch.save stores a checksum of each part of a file, at which torch.load does not look.
+`save_plain` writes and `load_plain` reads what one run leaves for the next: checkpoints, scores, splits, encodings.
+torch.save stores a checksum of each part of a file, which torch.load does not read.
 """
 
 from __future__ import annotations
@@ -41,13 +41,10 @@ class _Left:
 
 @contextmanager
 def allowing(classes: Iterable[tuple[Callable, str]]) -> Iterator[None]:
-    """Let torch's reader build these beside its own types, by the names in the file, and nothing else.
+    """Let torch's reader build these (class or function, full name in the file) and its own types, and nothing else.
 
-    torch_geometric allows some twenty classes in the whole process, which no file of plain data needs. A sparse tensor
-    must have the entries that its indices name.
-
-    Args:
-        classes: (class or function, full name in the file).
+    torch_geometric allows some twenty classes in the whole process. A sparse tensor must have the entries that its
+    indices name.
     """
     before = get_safe_globals()
     clear_safe_globals()
@@ -61,11 +58,7 @@ def allowing(classes: Iterable[tuple[Callable, str]]) -> Iterator[None]:
 
 
 def save_plain(path: Path, content: Any) -> None:
-    """Write a file for `load_plain` in one step, see `replacing`.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a file for `load_plain` in one step, see `replacing`; an OSError if it cannot be written."""
     with replacing(path) as temporary, open(temporary, "wb") as file:  # to a path, torch hides the OSError
         torch.save(content, file)
 
@@ -73,10 +66,8 @@ def save_plain(path: Path, content: Any) -> None:
 def load_plain(file: Source, mmap: bool = False) -> Any:
     """Return the content of a file of `save_plain`, its tensors on the CPU.
 
-    Args:
-        file: path, or with ``mmap`` False a file open for reading bytes.
-        mmap: map tensors into memory: they are read from disk when they are used. Writing to one changes neither the
-            file nor what others read.
+    With ``mmap`` they are read from disk at use, if the file is a path; writing to one does not change
+    the file.
 
     Raises:
         UnreadableFile: it cannot be read, a checksum is wrong, or it holds anything but tensors and plain containers.
@@ -88,8 +79,7 @@ def load_plain(file: Source, mmap: bool = False) -> Any:
 def load_leaving_objects(file: Path) -> tuple[Any, list[str]]:
     """Return the content of a file of torch.save and the names of the classes whose objects were left out.
 
-    Other codes keep optimizers and configs beside their tensors. Empty mappings take their place; the classes are
-    not even imported.
+    Other codes store optimizers and configs, too. Empty mappings take their place; the classes are not even imported.
 
     Raises:
         UnreadableFile: it cannot be read, or asks for modules that torch never reads from (os, sys).
@@ -113,13 +103,10 @@ def _load(file: Source, mmap: bool = False) -> Any:
 
 
 def check_archive(file: Any) -> None:
-    """Read a file of torch.save to its end, and refuse it if it is not as it was written.
+    """Read a file of torch.save, a path or an open file, to its end, and refuse it if it is not as it was written.
 
     Compressed members are refused, too: torch.save makes none, and a small one may hold terabytes. The format of torch
     before 1.6 has no checksums.
-
-    Args:
-        file: path, or a file open for reading bytes, left where it was.
 
     Raises:
         UnreadableFile: it is damaged, or compressed.

@@ -1,7 +1,4 @@
-"""YAML reading of files and of command-line values.
-
-Duplicate keys are refused, errors have line and column, aliases are bounded, nested groups become dotted keys.
-"""
+"""YAML of files and command-line values: no duplicate keys, errors with line and column, groups as dotted keys."""
 
 from __future__ import annotations
 
@@ -22,11 +19,7 @@ OnDuplicate = Callable[[int, str], None]  # line, key
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) for each leaf of nested mappings.
-
-    Raises:
-        ConfigError: nested deeper than `MAX_DEPTH`, as a mapping that contains itself is.
-    """
+    """Yield (dotted key, value) for each leaf; a ConfigError for groups deeper than `MAX_DEPTH` or in themselves."""
     if depth > MAX_DEPTH:
         raise ConfigError(
             f"{prefix[:60]}...: groups are nested more than {MAX_DEPTH} deep, or a group contains itself by an alias: "
@@ -57,7 +50,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse_yaml(text: str, on_duplicate: OnDuplicate | None = None) -> Any:
-    """Return what a YAML text says.
+    """Return the content of a YAML text.
 
     Args:
         text (str): YAML.
@@ -65,8 +58,7 @@ def parse_yaml(text: str, on_duplicate: OnDuplicate | None = None) -> Any:
             one counts then, as in public codes. ``None``: a duplicate is an error. (default: ``None``)
 
     Raises:
-        ConfigError: it is not valid, has a key twice, or its aliases stand for more than `MAX_VALUES` values; the
-            message begins with line:column, if they are known.
+        ConfigError: not valid, a key twice, or more than `MAX_VALUES` values by aliases; begins with line:column.
     """
     try:
         loader = _Loader(text)
@@ -91,18 +83,14 @@ def parse_yaml(text: str, on_duplicate: OnDuplicate | None = None) -> Any:
 
 
 def parse_overrides(arguments: Sequence[str], on_duplicate: OnDuplicate | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) of a command-line tail; values are read as YAML, so ``1e-3``, ``true`` and ``[1, 2]`` work.
-
-    Args:
-        arguments (Sequence[str]): ``[key, value, ...]``.
-        on_duplicate (callable, optional): as of `parse_yaml`. (default: ``None``)
+    """Yield (key, value) of a command-line tail ``[key, value, ...]``; values are YAML: ``1e-3``, ``true``, ``[1, 2]``.
 
     Raises:
-        ConfigError: a flag stands in the place of a key or value, a value is missing, or a value is no YAML.
+        ConfigError: a flag in the place of a key or value, a value is missing, or a value is no YAML.
     """
     flags = [argument for argument in arguments if argument.startswith("--")]
     if flags:
-        raise ConfigError(f"the command line: {flags[0]} stands in the place of a key or its value: give each key one")
+        raise ConfigError(f"the command line: {flags[0]} is in the place of a key or its value: give each key one")
     if len(arguments) % 2:
         raise ConfigError(f"the command line: keys and values come in pairs, {arguments[-1]!r} has no partner")
     for key, value in zip(arguments[::2], arguments[1::2], strict=True):
@@ -115,7 +103,7 @@ def parse_overrides(arguments: Sequence[str], on_duplicate: OnDuplicate | None =
 
 
 def _check_size(content: Any) -> None:
-    """Refuse what a few lines of aliases blow up to more values than memory or patience can hold."""
+    """Raise a ConfigError if a few lines of aliases stand for more values than memory can hold."""
     todo, seen = [(content, 0)], 0
     while todo:
         value, depth = todo.pop()
@@ -142,11 +130,8 @@ def read_yaml(
         error_type (type, optional): of the error. (default: ``ConfigError``)
         on_duplicate (callable, optional): as of `parse_yaml`. (default: ``None``)
         empty (bool, optional): whether an empty file is an empty mapping, rather than an error. (default: ``False``)
-
-    Raises:
-        error_type: missing, unreadable, no YAML (line and column), a key twice, or no mapping.
     """
-    text = _text(file, f"{named_by}: " if named_by else "", error_type)
+    text = _read_text(file, f"{named_by}: " if named_by else "", error_type)
     try:
         content = parse_yaml(text, on_duplicate)
     except ConfigError as error:
@@ -160,7 +145,7 @@ def read_yaml(
     return content
 
 
-def _text(file: Path, named_by: str, error_type: type[UserError]) -> str:
+def _read_text(file: Path, named_by: str, error_type: type[UserError]) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except FileNotFoundError:

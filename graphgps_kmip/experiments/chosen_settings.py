@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.common.project import reproduce_command
+from graphgps_kmip.common.environment import reproduce_command
 from graphgps_kmip.common.yaml_files import read_yaml
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TextIO
 from filelock import FileLock
 
 from graphgps_kmip.common.atomic_write import replace_file
-from graphgps_kmip.common.durations import duration
+from graphgps_kmip.common.environment import duration
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
 from graphgps_kmip.experiments.job_runner import Setup, run_jobs

@@ -24,7 +24,7 @@ from statistics import fmean
 from typing import IO, Any, NamedTuple, TextIO
 
 from graphgps_kmip.common.atomic_write import free_name, replace_file
-from graphgps_kmip.common.durations import duration, now
+from graphgps_kmip.common.environment import duration, now
 from graphgps_kmip.common.file_lock import is_held, take_descriptor
 from graphgps_kmip.common.signals import StopSignals
 from graphgps_kmip.experiments.jobs import Job, with_pending_needs

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from graphgps_kmip.common.environment import find_config, installed, train_command
 from graphgps_kmip.common.file_lock import is_held
 from graphgps_kmip.common.near_misses import near_misses, suggest
-from graphgps_kmip.common.project import find_config, installed, train_command
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Need, Training, as_word
 from graphgps_kmip.experiments.manifest import check_value, find, select

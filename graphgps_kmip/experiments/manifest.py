@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
+from graphgps_kmip.common.environment import train_command
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.common.project import train_command
 from graphgps_kmip.common.yaml_files import read_yaml
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.common.json_files import Damaged, parsed_object, read_bytes
+from graphgps_kmip.common.atomic_write import Damaged, parsed_object, read_bytes
 from graphgps_kmip.errors import DIVERGED_CODE
 from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Training
 from graphgps_kmip.results.run_record import examine_record, is_finished

@@ -37,9 +37,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.atomic_write import Damaged, parsed_object, replace_file
 from graphgps_kmip.common.forked_work import as_done
-from graphgps_kmip.common.json_files import Damaged, parsed_object
 from graphgps_kmip.errors import InputError, ResultsError
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
+from graphgps_kmip.common.environment import train_command
 from graphgps_kmip.common.near_misses import near_misses
-from graphgps_kmip.common.project import train_command
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.graphgym_registries import GRAPHGYM_REGISTRIES
 from graphgps_kmip.registry import KINDS, entries

@@ -18,8 +18,8 @@ from torch_geometric.graphgym.config import assert_cfg, set_cfg
 from yacs.config import CfgNode
 
 from graphgps_kmip.common import yaml_files
+from graphgps_kmip.common.environment import find_config, train_command
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.common.project import find_config, train_command
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.dialects import in_dialect, log_quirks, name_dialect
 from graphgps_kmip.compat.key_translation import log_unread, translate

@@ -20,10 +20,9 @@ from torch_geometric.graphgym.logger import set_printing
 from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
 from yacs.config import CfgNode
 
-from graphgps_kmip.common.environment import restart_peak_memory
+from graphgps_kmip.common.environment import find_config, restart_peak_memory
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.common.project import find_config
-from graphgps_kmip.common.screen_log import LogUntilError, ScreenLog
+from graphgps_kmip.common.signals import LogUntilError, ScreenLog
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset, find, published_rows
@@ -56,7 +55,7 @@ from graphgps_kmip.gym.train_modes import (
     current_task,
     train_mode,
 )
-from graphgps_kmip.networks.branches import refuse_unread_recipe, warn_of_unread_settings
+from graphgps_kmip.networks.gps_networks import refuse_unread_recipe, warn_of_unread_settings
 from graphgps_kmip.registry import components
 from graphgps_kmip.report.aggregate import aggregate, check_results
 from graphgps_kmip.results.run_folder import numbered, scores_file, writing

@@ -35,9 +35,15 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.graphgym_registries import of_others
 from graphgps_kmip.model import GPSModel
 from graphgps_kmip.model.feature_encoding import UnitRows
-from graphgps_kmip.networks.branches import GPS, branch_rows, refuse_unread_recipe, warn_of_unread_settings
-from graphgps_kmip.networks.gps_networks import HEADED, width_step
-from graphgps_kmip.networks.network_plan import NetworkPlan
+from graphgps_kmip.networks.gps_networks import (
+    GPS,
+    HEADED,
+    branch_rows,
+    refuse_unread_recipe,
+    warn_of_unread_settings,
+    width_step,
+)
+from graphgps_kmip.networks.network_settings import NetworkPlan
 from graphgps_kmip.networks.network_stack import encoder, input_part, prediction_head
 from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.registry import Spec, entries, named, register

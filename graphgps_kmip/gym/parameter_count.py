@@ -12,8 +12,7 @@ from torch import nn
 from yacs.config import CfgNode
 
 from graphgps_kmip.model.layer_recipe import adds_nothing
-from graphgps_kmip.networks.branches import GPS
-from graphgps_kmip.networks.gps_networks import norm_of, recipe_of
+from graphgps_kmip.networks.gps_networks import GPS, norm_of, recipe_of
 
 IN_LAYER = re.compile(r"layers\.(\d+)\.")
 BRANCHES = ("local", "attention", "node", "edge")  # lists of modules that differ

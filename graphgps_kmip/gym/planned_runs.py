@@ -14,7 +14,7 @@ from typing import Any
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.common.atomic_write import temporary_ending
-from graphgps_kmip.common.project import find_config
+from graphgps_kmip.common.environment import find_config
 from graphgps_kmip.data.score_file import read_scores
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_hash import config_hash

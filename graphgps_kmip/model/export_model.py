@@ -16,12 +16,7 @@ from graphgps_kmip.errors import InputError
 
 
 class OnTensors(nn.Module):
-    """A model of batches as a function of their tensors.
-
-    Args:
-        model (Module): ``model(batch) -> (pred, true)``; its predictions are returned.
-        constants (dict[str, Any]): attributes of the batch that are no tensors, such as ``split``.
-    """
+    """A model of batches as a function of their tensors; `constants` are its other attributes, such as ``split``."""
 
     def __init__(self, model: nn.Module, constants: dict[str, Any]) -> None:
         super().__init__()
@@ -37,10 +32,9 @@ def tensors_of(batch: Any) -> dict[str, Tensor]:
 
     Shapes: as in the batch; ``batch`` (N,) and ``ptr`` (B+1,) are among them.
     """
-    found = batch.to_dict()
     return {
         name: value
-        for name, value in found.items()
+        for name, value in batch.to_dict().items()
         if isinstance(value, Tensor) and name != "y" and not name.endswith("_mask")
     }
 

@@ -1,7 +1,4 @@
-"""Feature encoder, pre-MLP and dropout of raw features: node and edge attributes to vectors of one width.
-
-`UnitRows` normalises rows to length 1, as GraphGym's layers do (You et al. 2020; the key ``gnn.l2norm``).
-"""
+"""Feature encoder, pre-MLP and dropout of raw features: node and edge attributes to vectors of one width."""
 
 from __future__ import annotations
 
@@ -17,12 +14,7 @@ from graphgps_kmip.errors import InputError
 
 
 class UnitRows(nn.Module):
-    r"""Scale every row to Euclidean length 1: :math:`x_n / \max(\lVert x_n \rVert, 10^{-12})`.
-
-    Rows of zeros stay zeros.
-
-    Shapes: x (N, C) -> (N, C).
-    """
+    """Scale every row but zeros to Euclidean length 1, as GraphGym's layers do (You et al. 2020; ``gnn.l2norm``)."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the scaled rows."""
@@ -30,17 +22,10 @@ class UnitRows(nn.Module):
 
 
 class SparseDropout(nn.Module):
-    """Dropout that draws for nonzero entries only: the same distribution as ``nn.Dropout``.
+    """Dropout with probability p that draws for nonzero entries only: the same distribution as ``nn.Dropout``.
 
-    On CiteSeer, of whose features 0.9 % are nonzero, it takes a quarter of the time (one thread of a CPU).
-
-    Args:
-        p (float): probability to drop, in training only.
-
-    Shapes: any -> the same. Gradients of zeros pass unchanged: in expectation, those of ``nn.Dropout``.
-
-    Raises:
-        ValueError: when called: x are whole numbers, such as types of nodes.
+    On CiteSeer, of whose features 0.9 % are nonzero, it takes a quarter of the time (one thread of a CPU). Gradients of
+    zeros pass unchanged: in expectation, those of ``nn.Dropout``.
     """
 
     def __init__(self, p: float) -> None:
@@ -98,7 +83,7 @@ class FeatureEncoder(nn.Module):
         if self.edge is not None:
             batch = self.edge(batch)
         if self.edge_norm is not None:
-            self.normalise_edges(batch)
+            self.normalise_edges(batch)  # public_faults.py has another one
         return batch if self.rrwp is None else self.rrwp(batch)
 
     def normalise_edges(self, batch: Any) -> None:
@@ -119,16 +104,9 @@ def input_layers(
 
     The linear map has a bias only where there is no BatchNorm to absorb it, as in GraphGym.
 
-    Args:
-        dim (int): width C.
-        num_layers (int): number of layers.
-        norm (bool, optional): BatchNorm after each linear map. (default: True)
-        dropout (float, optional): probability. (default: 0.0)
-        act (callable, optional): builds the activation. (default: ReLU)
-        l2norm (bool, optional): scale each row to length 1 after each layer, GraphGym's default. (default: False)
-        dim_in (int, optional): columns of x, C if None. (default: None)
+    ``l2norm`` scales each row to length 1 after each layer, GraphGym's default.
 
-    Shapes: x (N, dim_in) -> (N, C).
+    Shapes: x (N, dim_in) -> (N, C); ``dim_in`` is C if None.
     """
     if num_layers < 1:
         return None

@@ -1,7 +1,4 @@
-"""GPS layer and GPS model (GraphGPS, Rampášek et al. 2022): message passing and attention branches in parallel.
-
-With gradient checkpointing only the inputs of a layer are kept, the rest is recomputed (Chen et al. 2016).
-"""
+"""GPS layer and GPS model (GraphGPS, Rampášek et al. 2022): message passing and attention branches in parallel."""
 
 from __future__ import annotations
 
@@ -27,15 +24,11 @@ from graphgps_kmip.search.search_memo import Memo
 
 
 def recomputed(layer: nn.Module, *args: Any) -> Any:
-    """Call a layer with gradient checkpointing.
+    """Return ``layer(*args)`` with gradient checkpointing (Chen et al. 2016).
 
-    Results, gradients and buffers are those of ``layer(*args)``: dropout draws the same masks, batch norms count a
-    batch once, and k-MIP searches, which take most of the time, are not repeated (`Memo`). Cost: a second
-    forward pass without its searches. Memory until the backward pass: the arguments and the results of searches.
-
-    Args:
-        layer (Module): module.
-        *args: of its forward.
+    Results, gradients and buffers are the same: dropout draws the same masks, batch norms count a batch once, and k-MIP
+    searches, which take most of the time, are not repeated (`Memo`). Cost: a second forward pass without its searches.
+    Memory until the backward pass: the arguments and the results of searches.
     """
     memo = Memo()
 
@@ -48,10 +41,7 @@ def recomputed(layer: nn.Module, *args: Any) -> Any:
 
 
 class _Again:
-    """A context manager that can be entered several times: torch enters the same one in every backward pass of a graph.
-
-    There are several with ``retain_graph`` and for second derivatives.
-    """
+    """A context manager that can be entered several times: torch enters it in every backward pass of a graph."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[None]]) -> None:
         self.make, self.stack = make, ExitStack()
@@ -111,12 +101,11 @@ class GPSLayer(nn.Module):
         dropout (float, optional): probability after each branch and inside the FFN. (default: 0.0)
         norm (str, optional): a key of `NORMS`. (default: "batch")
         act (callable, optional): builds the activation of the FFN. (default: ReLU)
-        recipe (LayerRecipe, optional): What stands around the branches. (default: that of GraphGPS)
+        recipe (LayerRecipe, optional): What is around the branches. (default: that of GraphGPS)
         chain_edges (bool, optional): message passing branches pass edge features to the next one in the same layer:
             Exphormer's MultiModel. (default: False)
 
-    Shapes:
-        x (N, C), context, states -> (N, C), edge_attr (E, C) or None, states.
+    Shapes: x (N, C), context, states -> (N, C), edge_attr (E, C) or None, states.
 
     Raises:
         ValueError: there is no branch, the norm is unknown, or an MPNN's own residual does not fit the recipe.
@@ -137,7 +126,7 @@ class GPSLayer(nn.Module):
         self.recipe, self.chain_edges = recipe, chain_edges
         if norm not in NORMS:
             raise InputError(f"unknown norm {norm!r}: choose one of {', '.join(NORMS)}")
-        self.local, self.attention = nn.ModuleList(_listed(local)), nn.ModuleList(_listed(attention))
+        self.local, self.attention = nn.ModuleList(list_branches(local)), nn.ModuleList(list_branches(attention))
         if not len(self.local) + len(self.attention):
             raise InputError("gt.layer_type None+None has no branch: name a message passing layer or an attention")
         for module in self.local:
@@ -163,57 +152,55 @@ class GPSLayer(nn.Module):
     ) -> tuple[Tensor, Tensor | None, States]:
         """Return new node features, new edge features and the attentions' new states."""
         recipe = self.recipe
-        messages, edge_attr = self._messages(x, context)
+        messages, edge_attr = self._pass_messages(x, context)
         if recipe.order == "local_first" and messages:
-            x, messages = self._joined(messages, x, recipe.local_residual), []
-        attended, states = self._attended(x, context, states)
+            x, messages = self._join_branches(messages, x, recipe.local_residual), []
+        attended, states = self._attend(x, context, states)
         if messages or attended:
             residual = (messages and recipe.local_residual) or (attended and recipe.attention_residual)
-            x = self._joined(messages + attended, x, bool(residual))
+            x = self._join_branches(messages + attended, x, bool(residual))
         if self.ffn_norm is None:
             return self.ffn(x), edge_attr, states
         if recipe.norm_place == "pre":
             return x + self.ffn(self.ffn_norm(x, context)), edge_attr, states
         return self.ffn_norm(x + self.ffn(x), context), edge_attr, states
 
-    def _messages(self, x: Tensor, context: GraphContext) -> tuple[list[Tensor], Tensor | None]:
-        """Return what each message passing branch gives, and the edge features of the last one that has new ones."""
-        edge_attr, given = context.edge_attr, []
-        for local, norm, own in zip(self.local, self.local_norm, self.local_residual, strict=True):
+    def _pass_messages(self, x: Tensor, context: GraphContext) -> tuple[list[Tensor], Tensor | None]:
+        """Return the output of each message passing branch, and the edge features of the last one that has new ones."""
+        edge_attr, outputs = context.edge_attr, []
+        for local, norm, residual_map in zip(self.local, self.local_norm, self.local_residual, strict=True):
             read = norm(x, context) if self.recipe.norm_place == "pre" else x
-            h, new = self._message(local, read, context.with_edge_attr(edge_attr) if self.chain_edges else context)
+            encoding = () if getattr(local, "gate", None) is None else (context.encoding,)
+            h, new = local(read, context.edge_index, edge_attr if self.chain_edges else context.edge_attr, *encoding)
             edge_attr = edge_attr if new is context.edge_attr else new
             h = h if getattr(local, "internal_residual", False) else self.dropout(h)
             residual = self.recipe.local_residual and leaves_residual(local)
-            given.append(self._behind(h, own(x), norm, context, residual))
-        return given, edge_attr
+            outputs.append(self._add_residual(h, residual_map(x), norm, context, residual))
+        return outputs, edge_attr
 
-    def _message(self, local: nn.Module, x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor | None]:
-        encoding = () if getattr(local, "gate", None) is None else (context.encoding,)
-        return local(x, context.edge_index, context.edge_attr, *encoding)
-
-    def _attended(self, x: Tensor, context: GraphContext, states: States | None) -> tuple[list[Tensor], States]:
-        """Return what each attention gives, and its new state."""
-        given, passed_on = [], []
+    def _attend(self, x: Tensor, context: GraphContext, states: States | None) -> tuple[list[Tensor], States]:
+        """Return the output of each attention, and its new state."""
+        outputs, new_states = [], []
         states = states or [None] * len(self.attention)
         for attention, norm, scale, state in zip(
             self.attention, self.attention_norm, self.attention_scale, states, strict=True
         ):
             read = norm(x, context) if self.recipe.norm_place == "pre" else x
             h, state = (attention(read, context), None) if state is None else attention(read, context, state)
-            passed_on.append(state)
-            given.append(self._behind(scale(self.dropout(h)), x, norm, context, self.recipe.attention_residual))
-        return given, tuple(passed_on)
+            new_states.append(state)
+            h = scale(self.dropout(h))
+            outputs.append(self._add_residual(h, x, norm, context, self.recipe.attention_residual))
+        return outputs, tuple(new_states)
 
-    def _behind(self, h: Tensor, x: Tensor, norm: nn.Module, context: GraphContext, residual: bool) -> Tensor:
-        """Return a branch with residual and norm, where both stand behind it."""
+    def _add_residual(self, h: Tensor, x: Tensor, norm: nn.Module, context: GraphContext, residual: bool) -> Tensor:
+        """Return a branch with residual and norm, where both come after it."""
         if self.recipe.norm_place == "pre":
             return h
         return norm(h + x if residual else h, context)
 
-    def _joined(self, given: list[Tensor], x: Tensor, residual: bool) -> Tensor:
+    def _join_branches(self, outputs: list[Tensor], x: Tensor, residual: bool) -> Tensor:
         """Return the sum of the branches, and of x where no branch has added it."""
-        total = sum(given)
+        total = sum(outputs)
         return x + total if residual and self.recipe.norm_place == "pre" else total
 
 
@@ -225,7 +212,7 @@ class GPSModel(nn.Module):
     An attention that defines ``initial_state(context)`` gets that state in the first layer, and each layer's new state
     in the next one. If it is a module, only the first layer keeps it: its parameters exist once.
 
-    One pass can serve several splits of the nodes of a graph: the node features behind the last layer go into the list
+    One pass can serve several splits of the nodes of a graph: the node features after the last layer go into the list
     ``batch.encoded``, if there is one, and a batch whose list has them goes to the head alone.
 
     Args:
@@ -272,11 +259,8 @@ class GPSModel(nn.Module):
     def forward(self, batch: Data, split: str | None = None) -> tuple[Tensor, Tensor]:
         """Return predictions and labels.
 
-        Args:
-            batch (Data): Graphs.
-            split (str, optional): For heads of one graph whose nodes are divided: predict those of
-                ``batch[f"{split}_mask"]``; None: those of ``batch.split``, as GraphGym's loop has it, else all.
-                (default: ``None``)
+        Of one graph whose nodes are divided a head predicts those of ``batch[f"{split}_mask"]``; None: those of
+        ``batch.split``, as GraphGym's loop has it, else all.
         """
         batch = copy_batch(batch, split)
         encoded = batch.get("encoded")
@@ -289,27 +273,27 @@ class GPSModel(nn.Module):
         return self.head(batch)
 
     def _encode(self, batch: Data) -> Data:
-        """Return the batch with the features behind the last layer."""
+        """Return the batch with the features after the last layer."""
         if self.feature_dropout is not None:
             batch.x = self.feature_dropout(batch.x)
         batch = self.encoder(batch)
         if self.pre_mp is not None:
             batch.x = self.pre_mp(batch.x)
         whole = GraphContext.from_data(batch)
-        context = self._without_some_edges(whole)
+        context = self._drop_edges(whole)
         batch.x, edge_attr = self.run_layers(batch.x, context)
         batch.edge_attr = edge_attr if context is whole else whole.edge_attr
         return batch
 
-    def _without_some_edges(self, context: GraphContext) -> GraphContext:
+    def _drop_edges(self, context: GraphContext) -> GraphContext:
         """Return the graphs of this step: in training, each edge is left out with probability ``edge_dropout``."""
         if not self.training or not self.edge_dropout or context.edge_index is None:
             return context
-        edge_index, kept = dropout_edge(context.edge_index, self.edge_dropout)
-        return context.with_edges(edge_index, None if context.edge_attr is None else context.edge_attr[kept])
+        edge_index, index = dropout_edge(context.edge_index, self.edge_dropout)
+        return context.with_edges(edge_index, None if context.edge_attr is None else context.edge_attr[index])
 
     def run_layers(self, x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor | None]:
-        """Return the node features (N, C) and the edge features (E, C) or None behind the last layer."""
+        """Return the node features (N, C) and the edge features (E, C) or None after the last layer."""
         states = initial_states(self.layers[0].attention, context) if len(self.layers) else ()
         outputs = []
         for layer in self.layers:
@@ -324,9 +308,7 @@ class GPSModel(nn.Module):
 def copy_batch(data: Data, split: str | None = None) -> Batch:
     """Return a batch that a network may write into: the tensors are those of the caller, who keeps the attributes.
 
-    Args:
-        data (Data): Any batch, or one graph; ``batch`` and ``ptr`` are made where they are missing.
-        split (str, optional): Becomes ``batch.split``; None: that is as it was. (default: ``None``)
+    ``batch`` and ``ptr`` are made where they are missing; ``split`` becomes ``batch.split`` if there is one.
     """
     batch = copy.copy(data) if isinstance(data, Batch) else Batch(_base_cls=type(data), **data.to_dict())
     if batch.get("ptr") is None:
@@ -342,5 +324,6 @@ def initial_states(attentions: Iterable[nn.Module], context: GraphContext) -> St
     return tuple(a.initial_state(context) if hasattr(a, "initial_state") else None for a in attentions)
 
 
-def _listed(branches: Branches) -> list[nn.Module]:
+def list_branches(branches: Branches) -> list[nn.Module]:
+    """Return one branch, several or none as a list."""
     return [] if branches is None else [branches] if isinstance(branches, nn.Module) else list(branches)

@@ -1,7 +1,7 @@
-"""Layer recipe: what stands around the branches of GPS layers, and around their stack; what the branches compute stays.
+"""Layer recipe: residuals, norms, dropout and feed-forward networks of GPS layers, not their messages or attention.
 
-On small graphs whose nodes are classified this decides more than the attention does: with the residuals and the
-feed-forward networks of GraphGPS a stack of GCN and k-MIP attention overfits Cora, without them it does not.
+For one small graph they decide more than the attention: with the residuals and feed-forward networks of GraphGPS a
+stack of GCN and k-MIP attention overfits Cora, without them it does not.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ RULES = {  # of the fields of `LayerRecipe`, which are the keys of the config gr
 
 @dataclass(frozen=True)
 class LayerRecipe:
-    """What stands around the branches of GPS layers; the defaults are those of GraphGPS (Rampášek et al. 2022).
+    """What is around the branches of GPS layers; the defaults are those of GraphGPS (Rampášek et al. 2022).
 
     Args:
         local_residual (bool, optional): Add its input to the output of message passing. (default: True)
         attention_residual (bool, optional): Add its input to the output of an attention. (default: True)
-        ffn (bool, optional): A feed-forward network behind the branches; without one, the activation: Exphormer's
+        ffn (bool, optional): A feed-forward network after the branches; without one, the activation: Exphormer's
             SingleModel. (default: True)
         norm_place (str, optional): ``post``: norms follow the residuals; ``pre``: they precede the branches and the
             feed-forward network, and no norm is on the residual path (Xiong et al. 2020). (default: "post")
@@ -57,7 +57,7 @@ class LayerRecipe:
         local_residual_map (str, optional): What the residual of message passing adds: ``identity``: its input;
             ``linear``: a learned linear map of it, with a bias, as in the code of the tuned GNNs of Luo et al. 2024.
             (default: "identity")
-        dropout_place (str, optional): ``branches``: behind each branch; ``output``: once, behind the activation that
+        dropout_place (str, optional): ``branches``: after each branch; ``output``: once, after the activation that
             ends a layer without a feed-forward network, as in Luo et al. 2024. (default: "branches")
 
     Raises:
@@ -91,11 +91,7 @@ class LayerRecipe:
             )
 
     def check_message_passing(self, local: nn.Module) -> None:
-        """Refuse message passing whose own residual would stand where this recipe has none, or another one.
-
-        Raises:
-            ValueError: it has one; says which options leave it to the recipe.
-        """
+        """Raise a ValueError if a residual inside of message passing is where this recipe has none, or another one."""
         if leaves_residual(local):
             return
         inside, name = getattr(local, "residual", True), type(local).__name__
@@ -117,17 +113,18 @@ class LayerRecipe:
         parts = [
             "message passing, then attention" if self.order == "local_first" else "branches side by side",
             residual,
-            "norms before the branches" if self.norm_place == "pre" else "norms behind the residuals",
+            "norms before the branches" if self.norm_place == "pre" else "norms after the residuals",
             "feed-forward network" if self.ffn else "activation instead of a feed-forward network",
         ]
-        parts += [f"{self.jump} of all layers"] if self.jump != "none" else []
-        parts += [f"feature dropout {self.feature_dropout:g}"] if self.feature_dropout else []
-        parts += [f"edge dropout {self.edge_dropout:g}"] if self.edge_dropout else []
-        scale = self.attention_layer_scale
-        parts += [f"learned factors of attention from {scale:g}"] if scale else []
-        parts += ["a linear map in the residual of message passing"] if self.local_residual_map == "linear" else []
-        parts += ["dropout of the layer's output alone"] if self.dropout_place == "output" else []
-        return ", ".join(parts)
+        extras = {
+            f"{self.jump} of all layers": self.jump != "none",
+            f"feature dropout {self.feature_dropout:g}": self.feature_dropout,
+            f"edge dropout {self.edge_dropout:g}": self.edge_dropout,
+            f"learned factors of attention from {self.attention_layer_scale:g}": self.attention_layer_scale,
+            "a linear map in the residual of message passing": self.local_residual_map == "linear",
+            "dropout of the layer's output alone": self.dropout_place == "output",
+        }
+        return ", ".join([*parts, *(text for text, applies in extras.items() if applies)])
 
 
 def leaves_residual(local: nn.Module) -> bool:
@@ -136,19 +133,12 @@ def leaves_residual(local: nn.Module) -> bool:
 
 
 def adds_nothing(local: nn.Module) -> bool:
-    """Return whether no residual stands around a layer, whatever the recipe: GatedGCN of the public k-MIP code."""
+    """Return whether a layer has no residual, whatever the recipe: GatedGCN of the public k-MIP code."""
     return not leaves_residual(local) and not getattr(local, "residual", True)
 
 
 class LayerScale(nn.Module):
-    """Multiply each channel by a learned factor: LayerScale (Touvron et al. 2021).
-
-    Args:
-        dim (int): channels C.
-        start (float): value of all factors at first.
-
-    Shapes: (N, C) -> (N, C).
-    """
+    """Multiply each of C channels by a learned factor, `start` at first: LayerScale (Touvron et al. 2021)."""
 
     def __init__(self, dim: int, start: float) -> None:
         super().__init__()
@@ -160,14 +150,9 @@ class LayerScale(nn.Module):
 
 
 class JumpingConnections(nn.Module):
-    """Join the outputs of all layers to one (jumping knowledge, Xu et al. 2018).
+    """Join the outputs (N, C) of L layers to one (jumping knowledge, Xu et al. 2018).
 
-    Args:
-        dim (int): width C.
-        num_layers (int): number of outputs L.
-        mode (str): ``sum``, ``max``, or ``cat``, then a linear map LC -> C.
-
-    Shapes: L tensors (N, C) -> (N, C).
+    Mode ``sum``, ``max``, or ``cat``, then a linear map LC -> C.
     """
 
     def __init__(self, dim: int, num_layers: int, mode: str) -> None:

@@ -1,7 +1,4 @@
-"""Normalisation layers of GPS layers: batch norm, layer norm per graph, GraphNorm; all called ``norm(x, context)``.
-
-`GraphLayerNorm` keeps one tensor for the backward pass.
-"""
+"""Normalisation layers of GPS layers: batch norm, layer norm per graph, GraphNorm; all called ``norm(x, context)``."""
 
 from __future__ import annotations
 
@@ -24,11 +21,7 @@ class GraphLayerNorm(nn.Module):
         y_n = \frac{x_n - \mu_g}{\sqrt{\sigma_g^2 + \epsilon}} \odot w + b
 
     with mean and biased variance of the C N_g numbers of the graph g of node n. Same results, parameter names and
-    defaults; differs in the memory of the backward pass (only x is kept, a third) and in time.
-
-    Args:
-        dim (int): channels C.
-        eps (float, optional): added to the variance. (default: 1e-05)
+    defaults; takes a third of the memory until the backward pass (only x is stored), and less time.
 
     Shapes: x (N, C), batch (N,) -> (N, C).
     """
@@ -79,10 +72,7 @@ class _Normalise(Function):
 
 
 class PerGraph(nn.Module):
-    """A norm ``(x, batch, num_graphs)`` of each graph separately.
-
-    Shapes: x (N, C) -> (N, C).
-    """
+    """A norm ``(x, batch, num_graphs)`` of each graph separately."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()
@@ -94,10 +84,7 @@ class PerGraph(nn.Module):
 
 
 class PerBatch(nn.Module):
-    """A norm over all nodes of the mini-batch; a batch of one node uses the running statistics.
-
-    Shapes: x (N, C) -> (N, C).
-    """
+    """A norm over all nodes of the mini-batch; a batch of one node uses the running statistics."""
 
     def __init__(self, norm: nn.Module) -> None:
         super().__init__()

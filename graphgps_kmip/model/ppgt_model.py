@@ -1,17 +1,12 @@
-r"""PPGT (Ma et al.): its layers, encoder and readout for a `GPSModel`, and their initial weights.
+r"""PPGT (Ma et al.): pre-norm layers for nodes and class tokens, encoder and readout for a `GPSModel`, initial weights.
 
-Layers are pre-norm blocks of attention and a feed-forward network, for nodes and for class tokens. The parts of the
-pair stem, too, have this form of residual branch: dropout, stochastic depth per graph, layer scale.
-
-Initial weights follow the rules of the public code, which differ from those of torch.
+Initial weights are those of the public code:
 
 * Linear maps of layers, pair blocks, subgraph encoder and heads: normal, standard deviation 0.02.
 * Linear maps of the data's own features: uniform below :math:`1 / \sqrt{n}` for n inputs (He et al. 2015, slope
   :math:`\sqrt 5`: torch's default).
 * Stems: uniform below :math:`\sqrt{6 / n}` in hidden layers (slope 0) and :math:`\sqrt{3 / n}` in the last (slope 1).
 * Embeddings: standard normal. Biases: 0.
-
-Norms, layer scales and tokens keep what their modules set: ones and zeros, the given start, deviation 0.02.
 """
 
 from __future__ import annotations
@@ -27,6 +22,8 @@ from torch.nn.functional import silu
 
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.model.feature_encoding import FeatureEncoder
+from graphgps_kmip.model.gps import States
+from graphgps_kmip.model.transformer_layers import LayerOutput, attend
 from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.ops.row_chunks import RowStage, map_rows
 from graphgps_kmip.ops.row_layers import NORM_LAYERS, DropPath
@@ -39,7 +36,7 @@ class ResidualBranch(nn.Module):
         dim (int): channels C.
         dropout (float, optional): probability to drop a number of h. (default: 0.0)
         drop_path (float, optional): probability to drop h of a whole graph. (default: 0.0)
-        drop_path_scale (bool, optional): divide kept graphs by 1 - drop_path. (default: True)
+        drop_path_scale (bool, optional): divide the other graphs by 1 - drop_path. (default: True)
         layer_scale (float, optional): start of the learned vector gamma (Touvron et al. 2021); 0: no gamma.
             (default: 0.0)
 
@@ -66,15 +63,7 @@ class ResidualBranch(nn.Module):
 
 @dataclass(frozen=True)
 class BranchOptions:
-    """What the two residual branches of a layer have in common.
-
-    Args:
-        norm (str, optional): in front of each, a key of `NORM_LAYERS`. (default: "ada_rms_norm")
-        dropout (float, optional): see `ResidualBranch`. (default: 0.0)
-        drop_path (float, optional): likewise. (default: 0.0)
-        drop_path_scale (bool, optional): likewise. (default: True)
-        layer_scale (float, optional): likewise. (default: 0.0)
-    """
+    """Options of the residual branches of a layer (`ResidualBranch`), and of the norm before each (`NORM_LAYERS`)."""
 
     norm: str = "ada_rms_norm"
     dropout: float = 0.0
@@ -83,11 +72,7 @@ class BranchOptions:
     layer_scale: float = 0.0
 
     def build(self, dim: int) -> tuple[nn.Module, ResidualBranch]:
-        """Return the norm and the branch of C channels.
-
-        Raises:
-            ValueError: an unknown norm.
-        """
+        """Return the norm and the branch of C channels."""
         norm = look_up(NORM_LAYERS, self.norm, "ppgt.norm")(dim)
         return norm, ResidualBranch(dim, self.dropout, self.drop_path, self.drop_path_scale, self.layer_scale)
 
@@ -95,11 +80,7 @@ class BranchOptions:
 class SwiGLU(nn.Module):
     r"""Gated feed-forward network (Shazeer 2020), :math:`W_3 (\mathrm{silu}(W_1 x) \odot W_2 x)` with biases.
 
-    Args:
-        dim (int): channels C.
-        ratio (float, optional): width over C of the plain network of as many parameters: two thirds of it are hidden.
-            (default: 2.0)
-        dropout (float, optional): probability to drop a hidden number. (default: 0.0)
+    ``ratio`` is the width over C of the plain network of as many parameters: two thirds of it are hidden.
 
     Shapes: x (M, C) -> (M, C).
     """
@@ -118,16 +99,7 @@ class SwiGLU(nn.Module):
 def feed_forward(
     dim: int, ratio: float = 2.0, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.GELU
 ) -> nn.Sequential:
-    """Return Linear, activation, dropout, Linear, with ratio * dim hidden channels.
-
-    Args:
-        dim (int): channels C.
-        ratio (float, optional): hidden width over C. (default: 2.0)
-        dropout (float, optional): probability to drop a hidden number. (default: 0.0)
-        act (callable, optional): builds the activation. (default: GELU)
-
-    Shapes: x (M, C) -> (M, C).
-    """
+    """Return Linear, activation, dropout, Linear, with ``ratio * dim`` hidden channels: (M, C) -> (M, C)."""
     hidden = int(ratio * dim)
     return nn.Sequential(nn.Linear(dim, hidden), act(), nn.Dropout(dropout), nn.Linear(hidden, dim))
 
@@ -139,8 +111,7 @@ class PPGTLayer(nn.Module):
         X' &= X + \gamma_1 \odot \mathrm{droppath}(\mathrm{drop}(\mathrm{attention}(\mathrm{norm}(X)))) \\
         X'' &= X' + \gamma_2 \odot \mathrm{droppath}(\mathrm{drop}(\mathrm{FFN}(\mathrm{norm}(X'))))
 
-    The two branches drop graphs independently. A `GPSModel` stacks these layers like GPS layers; edge features are
-    unchanged.
+    The two branches drop graphs independently. Edge features are unchanged.
 
     Args:
         dim (int): width C.
@@ -148,11 +119,7 @@ class PPGTLayer(nn.Module):
         ffn (Module): `feed_forward` or `SwiGLU`.
         options (BranchOptions, optional): of both branches. (default: ``BranchOptions()``)
 
-    Shapes:
-        x (N, C), context, states (one or none) -> (N, C), edge_attr as the context has it, states.
-
-    Raises:
-        ValueError: an unknown norm.
+    Shapes: x (N, C), context, states -> (N, C), edge_attr as the context has it, states.
     """
 
     def __init__(
@@ -167,34 +134,20 @@ class PPGTLayer(nn.Module):
         self.attention_norm, self.attention_branch = options.build(dim)
         self.ffn, (self.ffn_norm, self.ffn_branch) = ffn, options.build(dim)
 
-    def forward(
-        self, x: Tensor, context: GraphContext, states: tuple[object, ...] = ()
-    ) -> tuple[Tensor, Tensor | None, tuple[object, ...]]:
+    def forward(self, x: Tensor, context: GraphContext, states: States = ()) -> LayerOutput:
         """Return new node features, the edge features and the states."""
-        state = states[0] if states else None
-        h = self.attention_norm(x)
-        h, state = (self.attention[0](h, context), None) if state is None else self.attention[0](h, context, state)
+        h, states = attend(self.attention[0], self.attention_norm(x), context, states)
         x = self.attention_branch(x, h, context.ptr)
-        x = self.ffn_branch(x, self.ffn(self.ffn_norm(x)), context.ptr)
-        return x, context.edge_attr, (state,) if states else states
+        return self.ffn_branch(x, self.ffn(self.ffn_norm(x)), context.ptr), context.edge_attr, states
 
 
 class ClassAttentionLayer(nn.Module):
     r"""One layer of class attention (Touvron et al. 2021, CaiT): a token of each graph reads the nodes of its graph.
 
     As `PPGTLayer`, for tokens; keys and values are the nodes as they are, not normalised. Stochastic depth draws once
-    per token.
-
-    Args:
-        dim (int): width C.
-        attention (Module): ``(token, x, context) -> token``: `ClassAttention`.
-        ffn (Module): `feed_forward` or `SwiGLU`.
-        options (BranchOptions, optional): of both branches. (default: ``BranchOptions()``)
+    per token. The attention is ``(token, x, context) -> token``: `ClassAttention`.
 
     Shapes: token (B, C), x (N, C), context -> (B, C).
-
-    Raises:
-        ValueError: an unknown norm.
     """
 
     def __init__(
@@ -222,8 +175,7 @@ class PPGTEncoder(nn.Module):
         node_stems (Sequence[Module]): modules ``batch -> batch`` that change ``batch.x`` or set ``batch.class_token``.
         pair_stems (Sequence[Module]): modules ``batch -> batch`` that set or change ``batch.pair_attr``; of one with a
             method ``stage(batch)`` this is called instead, which gives a `RowStage`, or None where there is none.
-        mask (Module, optional): module ``batch -> batch`` between features and stems, such as `NodeMask`; it has no
-            parameters. (default: None)
+        mask (Module, optional): module ``batch -> batch`` between features and stems: `NodeMask`. (default: None)
 
     Shapes: batch -> with x (N, C), pair_attr (P, C') of all P pairs inside graphs or, with sparse RRWP, of those
         of pair_index (2, P), class_token (B, C) if any.
@@ -250,36 +202,20 @@ class PPGTEncoder(nn.Module):
             batch = self.mask(batch)
         for stem in self.node_stems:
             batch = stem(batch)
-        return self._with_pairs(batch)
-
-    def _with_pairs(self, batch: Any) -> Any:
-        """Run the stems of pairs: those next to each other that read single pairs in one pass, chunk by chunk."""
         stages: list[RowStage] = []
-        for stem in self.pair_stems:
+        for stem in (*self.pair_stems, None):  # neighbours that read single pairs run in one pass, chunk by chunk
             stage = stem.stage(batch) if hasattr(stem, "stage") else None
             if stage is not None:
                 stages.append(stage)
                 continue
             if stages:
                 batch.pair_attr, stages = map_rows(stages, len(batch.rrwp)), []
-            batch = stem(batch)
-        if stages:
-            batch.pair_attr = map_rows(stages, len(batch.rrwp))
+            batch = batch if stem is None else stem(batch)
         return batch
 
 
 class PPGTReadout(nn.Module):
-    """Normalise the nodes behind the last layer, let class tokens read them, and predict.
-
-    Args:
-        norm (Module): of nodes, (N, C) -> (N, C).
-        head (Module): ``(batch) -> (prediction, label)``.
-        class_layers (Sequence[Module], optional): `ClassAttentionLayer`, first layer first; they read
-            ``batch.class_token``. (default: ())
-        class_norm (Module, optional): of the tokens behind the last of these layers; None: none. (default: None)
-
-    Shapes: batch.x (N, C), batch.class_token (B, C) -> what the head returns.
-    """
+    """Normalise the nodes after the last layer, let class tokens (B, C) read them, normalise these, and predict."""
 
     def __init__(
         self,
@@ -308,17 +244,12 @@ LINEAR_SLOPE = math.sqrt(5)
 
 
 def initialise_ppgt(network: nn.Module, encoders: Iterable[nn.Module], stems: Iterable[nn.Module]) -> None:
-    """Set the initial weights of all linear maps and embeddings of a network.
-
-    Args:
-        network (Module): all of it.
-        encoders (Iterable[Module]): its parts that encode the data's own features.
-        stems (Iterable[Module]): its stems, each a chain of linear maps, the last of which makes the features.
-    """
+    """Set the initial weights of a network; encoders are those of the data's features, stems chains of linear maps."""
     for module in network.modules():
         if isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=STD)
-            _zero_bias(module)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight)
     for encoder in encoders:
@@ -333,9 +264,4 @@ def initialise_ppgt(network: nn.Module, encoders: Iterable[nn.Module], stems: It
 
 def linear_maps(module: nn.Module) -> list[nn.Linear]:
     """Return the linear maps of a module, itself included, in the order in which they were defined."""
-    return [one for one in module.modules() if isinstance(one, nn.Linear)]
-
-
-def _zero_bias(linear: nn.Linear) -> None:
-    if linear.bias is not None:
-        nn.init.zeros_(linear.bias)
+    return [linear for linear in module.modules() if isinstance(linear, nn.Linear)]

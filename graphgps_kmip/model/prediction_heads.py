@@ -1,12 +1,10 @@
-"""Prediction heads for graphs, nodes, node pairs and word sequences: ``head(batch) -> (pred, true)``.
-
-Those of PPGT, ``linear_graph`` and ``linear_node`` (norm, MLP, norm of outputs), differ from `GraphHead` and `NodeHead`
-in the width of the hidden layers, and in the norms before and after.
-"""
+"""Prediction heads for graphs, nodes, node pairs and word sequences: ``head(batch) -> (pred, true)``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -38,22 +36,23 @@ register("pooling", "graph_token", first_node)
 
 
 def mlp(
-    dim: int,
-    dim_out: int,
-    num_layers: int,
-    dropout: float = 0.0,
+    widths: Sequence[int],
+    dropout: float | None = 0.0,
     act: Callable[[], nn.Module] = nn.ReLU,
     l2norm: bool = False,
 ) -> nn.Sequential:
-    """``num_layers`` biased linear maps, C -> C -> ... -> dim_out, with activation and dropout in between.
+    """Biased linear maps from each width to the next, with activation and dropout in between (None: no such modules).
 
     ``l2norm`` scales each row to length 1 after each activation, as GraphGym's heads always do.
     """
-    if num_layers < 1:
-        raise InputError(f"a head needs at least one layer, got gnn.layers_post_mp {num_layers}: set it to 1 or more")
-    unit = [UnitRows()] if l2norm else []
-    hidden = [[nn.Linear(dim, dim), act(), *unit, nn.Dropout(dropout)] for _ in range(num_layers - 1)]
-    return nn.Sequential(*(module for block in hidden for module in block), nn.Linear(dim, dim_out))
+    if len(widths) < 2:
+        raise InputError("a head needs at least one layer, got gnn.layers_post_mp 0: set it to 1 or more")
+    after = [UnitRows] if l2norm else []
+    after += [] if dropout is None else [partial(nn.Dropout, dropout)]
+    parts: list[nn.Module] = []
+    for dim, hidden in pairwise(widths[:-1]):
+        parts += [nn.Linear(dim, hidden), act(), *(build() for build in after)]
+    return nn.Sequential(*parts, nn.Linear(*widths[-2:]))
 
 
 class GraphHead(nn.Module):
@@ -68,6 +67,8 @@ class GraphHead(nn.Module):
         act (callable, optional): builds the MLP's activation. (default: ReLU)
         input_dropout (bool, optional): dropout before the MLP too, on the pooled nodes. (default: False)
         l2norm (bool, optional): hidden rows of length 1, see `mlp`. (default: False)
+        node_norm (bool, optional): LayerNorm of each node before pooling, as in Graphormer (Ying et al. 2021), whose
+            layers have none at their end. (default: False)
 
     Shapes: batch.x (N, C) -> (B, dim_out); the labels are ``batch.y`` as they are.
     """
@@ -84,24 +85,37 @@ class GraphHead(nn.Module):
         act: Callable[[], nn.Module] = nn.ReLU,
         input_dropout: bool = False,
         l2norm: bool = False,
+        node_norm: bool = False,
     ) -> None:
         super().__init__()
-        self.pool, self.mlp = lookup("pooling", pooling).component, mlp(dim, dim_out, num_layers, dropout, act, l2norm)
+        self.norm, self.pool = nn.LayerNorm(dim) if node_norm else nn.Identity(), lookup("pooling", pooling).component
+        self.mlp = mlp([dim] * num_layers + [dim_out], dropout, act, l2norm)
         self.dropout = nn.Dropout(dropout if input_dropout else 0.0)
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return predictions and labels of the graphs."""
-        return self.mlp(self.dropout(self.pool(batch.x, batch.batch, batch.num_graphs))), batch.y
+        return self.mlp(self.dropout(self.pool(self.norm(batch.x), batch.batch, batch.num_graphs))), batch.y
+
+
+def san_graph_head(
+    dim: int, dim_out: int, pooling: str = "mean", halvings: int = 2, act: Callable[[], nn.Module] = nn.ReLU
+) -> GraphHead:
+    """Return SAN's head (Kreuzer et al. 2021): pooling, then linear maps ``C -> C // 2 -> C // 4 ... -> dim_out``.
+
+    There are `halvings` linear maps before the last one. Arguments as of `GraphHead`; a ValueError if no width is left.
+    """
+    head, widths = GraphHead(dim, dim_out, pooling=pooling), [dim // 2**i for i in range(halvings + 1)]
+    if not widths[-1]:
+        raise InputError(
+            f"the head san_graph halves the width {halvings} times, and gnn.dim_inner is {dim}: set it to "
+            f"{2**halvings} or more"
+        )
+    head.mlp = mlp([*widths, dim_out], None, act)
+    return head
 
 
 class SequenceHead(nn.Module):
-    """Several predictions per graph, one per position of a sequence: pool the nodes, then a linear map per position.
-
-    Args:
-        dim (int): width C.
-        dim_out (int): number V of classes.
-        length (int, optional): number L of positions. (default: 5)
-        pooling (str, optional): a registered pooling. (default: "mean")
+    """A prediction of V classes per graph for each of L positions of a sequence: pool the nodes, then L linear maps.
 
     Shapes: batch.x (N, C) -> (B, L, V); the labels are ``batch.y`` (B, L).
     """
@@ -123,15 +137,10 @@ class NodeHead(nn.Module):
     """One prediction per node.
 
     Args:
-        dim (int): width C.
-        dim_out (int): number of outputs.
-        num_layers (int, optional): linear maps of the MLP. (default: 1)
-        dropout (float, optional): probability between the MLP's layers. (default: 0.0)
-        act (callable, optional): builds the MLP's activation. (default: ReLU)
+        dim, dim_out, num_layers, dropout, act, l2norm: of the MLP, as in `GraphHead`.
         masked (bool, optional): keep the nodes of ``batch[f"{batch.split}_mask"]`` only (one graph whose nodes are
             split into training, validation and test: the transductive case), all of a batch without a split; False
             predicts every node (inductive). (default: False)
-        l2norm (bool, optional): hidden rows of length 1, see `mlp`. (default: False)
 
     Shapes: batch.x (N, C) -> (N, dim_out), or the masked rows of it; labels alike.
     """
@@ -149,17 +158,17 @@ class NodeHead(nn.Module):
         l2norm: bool = False,
     ) -> None:
         super().__init__()
-        self.mlp, self.masked = mlp(dim, dim_out, num_layers, dropout, act, l2norm), masked
+        self.mlp, self.masked = mlp([dim] * num_layers + [dim_out], dropout, act, l2norm), masked
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return predictions and labels of the nodes."""
         if not self.masked:
             return self.mlp(batch.x), batch.y
-        x, y = _masked(batch)
+        x, y = _mask_nodes(batch)
         return self.mlp(x), y
 
 
-def _masked(batch: Any) -> tuple[Tensor, Tensor]:
+def _mask_nodes(batch: Any) -> tuple[Tensor, Tensor]:
     """Return features and labels of the nodes of ``batch[f"{batch.split}_mask"]``; labels keep their host copy."""
     split = batch.get("split")
     if split is None:
@@ -167,8 +176,8 @@ def _masked(batch: Any) -> tuple[Tensor, Tensor]:
     if f"{split}_mask" not in batch:
         raise InputError(f"this head predicts the nodes of {split}_mask, which the graph lacks: give it, or no split")
     rows = rows_of(batch[f"{split}_mask"])
-    y, known = batch.y[rows], known_copy(batch.y)
-    return batch.x[rows], y if known is None else remember(y, known[host_copy(rows)])
+    y, copy = batch.y[rows], known_copy(batch.y)
+    return batch.x[rows], y if copy is None else remember(y, copy[host_copy(rows)])
 
 
 # Each: (first nodes (L, C), second nodes (L, C)) -> (L,). "concat" is an MLP on both.
@@ -188,13 +197,9 @@ class EdgeHead(nn.Module):
     "filtered, no self" also v = i.
 
     Args:
-        dim (int): width C.
-        num_layers (int, optional): linear maps of the MLP, on nodes, or on pairs for "concat". (default: 1)
+        dim, num_layers, dropout, act, l2norm: of the MLP, as in `GraphHead`; it is on nodes, or on pairs for "concat".
         decoding (str, optional): a key of `DECODINGS`, or "concat". (default: "dot")
-        dropout (float, optional): probability between the MLP's layers. (default: 0.0)
-        act (callable, optional): builds the MLP's activation. (default: ReLU)
         ranked (bool, optional): return ranks too; costs all pairs (i, v), so not for one large graph. (default: True)
-        l2norm (bool, optional): hidden rows of length 1, see `mlp`. (default: False)
 
     Shapes: batch.x (N, C) -> (L, 1) logits, or (L, 5): logit, number of positive pairs in the pair's graph, rank, rank
         filtered, rank filtered without self (the last four are 0 for negative pairs); labels (L,).
@@ -219,8 +224,8 @@ class EdgeHead(nn.Module):
         if decoding not in (*DECODINGS, "concat"):
             raise InputError(f"unknown model.edge_decoding {decoding!r}: choose one of {', '.join(DECODINGS)}, concat")
         self.decode, self.ranked = DECODINGS.get(decoding), ranked
-        widths = (dim, dim) if self.decode else (2 * dim, 1)
-        self.mlp = mlp(*widths, num_layers, dropout, act, l2norm)
+        width, dim_out = (dim, dim) if self.decode else (2 * dim, 1)
+        self.mlp = mlp([width] * num_layers + [dim_out], dropout, act, l2norm)
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return logits (and ranks) of the labelled pairs, and their labels."""
@@ -252,14 +257,15 @@ class EdgeHead(nn.Module):
         # All (head, v), flat (M,): `row` is the positive pair, `node` is v.
         row = torch.repeat_interleave(size)
         node = torch.arange(len(row), device=x.device) + (ptr[graph] - size.cumsum(0) + size)[row]
-        known = head * len(x) + tail
-        own = self._logits(x, head, tail)
+        positive_pairs = head * len(x) + tail
+        positive_score = self._logits(x, head, tail)
         ranks = torch.ones(len(positive), 3, device=x.device)
         for p, v in zip(row.split(PAIRS), node.split(PAIRS), strict=True):
             score = self._logits(x, head[p], v)
-            ahead = (~(score <= own[p])).float() + (score == own[p]).float() / 2  # NaN ranks first
-            unknown = ~torch.isin(head[p] * len(x) + v, known)
-            for column, counts in enumerate((v != tail[p], unknown, unknown & (v != head[p]))):
+            bar = positive_score[p]
+            ahead = (~(score <= bar)).float() + (score == bar).float() / 2  # NaN ranks first
+            negative = ~torch.isin(head[p] * len(x) + v, positive_pairs)
+            for column, counts in enumerate((v != tail[p], negative, negative & (v != head[p]))):
                 ranks[:, column].index_add_(0, p, ahead * counts)
         rows = torch.zeros(len(true), 4, device=x.device)
         rows[positive] = torch.cat([torch.bincount(graph, minlength=len(ptr))[graph, None], ranks], dim=1)
@@ -294,10 +300,7 @@ class PairHead(nn.Module):
 
 
 class OutputHead(nn.Module):
-    """Node features as predictions, for a network whose last layer has the outputs; without parameters.
-
-    Args:
-        masked (bool): keep the nodes of ``batch[f"{batch.split}_mask"]`` only, as in `NodeHead`.
+    """Node features as predictions, for a network whose last layer has the outputs; `masked` as in `NodeHead`.
 
     Shapes: batch.x (N, dim_out) as it is, or the masked rows of it; labels alike.
     """
@@ -310,50 +313,35 @@ class OutputHead(nn.Module):
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return predictions and labels of the nodes."""
-        return _masked(batch) if self.masked else (batch.x, batch.y)
+        return _mask_nodes(batch) if self.masked else (batch.x, batch.y)
 
 
 CLASS_TOKEN = "cls_token"  # pooling: the class token of each graph, which class attention has updated
 
 
-def linear_mlp(
-    dim: int,
-    dim_out: int,
-    num_layers: int,
-    dropout: float = 0.0,
-    act: Callable[[], nn.Module] = nn.GELU,
-    halve_widths: bool = False,
-) -> nn.Sequential:
-    """Return ``num_layers`` biased linear maps with activation and dropout in between.
+def linear_head_widths(dim: int, dim_out: int, num_layers: int, halve_widths: bool = False) -> list[int]:
+    """Return the widths of the MLP of `LinearHead`.
 
-    Hidden layers have max(C, dim_out) channels, or with ``halve_widths`` max(C / 2, dim_out), max(C / 4, dim_out), ...
-
-    Raises:
-        ValueError: there is no layer.
+    Hidden ones are max(C, dim_out), or with ``halve_widths`` max(C / 2, dim_out), max(C / 4, dim_out), ...
     """
     if num_layers < 1:
-        raise InputError(f"a head needs at least one layer, got gnn.layers_post_mp {num_layers}: set it to 1 or more")
-    parts: list[nn.Module] = []
+        return [dim_out]
+    widths = [dim]
     for _ in range(num_layers - 1):
-        hidden = max(dim // 2 if halve_widths else dim, dim_out)
-        parts += [nn.Linear(dim, hidden), act(), nn.Dropout(dropout)]
-        dim = hidden
-    return nn.Sequential(*parts, nn.Linear(dim, dim_out))
+        widths.append(max(widths[-1] // 2 if halve_widths else widths[-1], dim_out))
+    return [*widths, dim_out]
 
 
 class LinearHead(nn.Module):
-    """One prediction per graph or per node: norm and dropout, an MLP, optionally a batch norm of the outputs.
+    """PPGT's head, one prediction per graph or per node: norm, dropout, an MLP, optionally a batch norm of the outputs.
 
     Args:
-        dim (int): width C.
-        dim_out (int): number of outputs.
-        num_layers (int, optional): linear maps of the MLP. (default: 1)
+        dim, dim_out, num_layers, act: of the MLP, as in `GraphHead`, but with GELU as default.
         pooling (str or None, optional): a registered pooling, or "cls_token": ``batch.class_token`` (B, C); None: one
             prediction per node. (default: "mean")
         dropout (float, optional): probability before the MLP and between its layers. (default: 0.0)
-        act (callable, optional): builds the MLP's activation. (default: GELU)
         norm (str, optional): a key of `NORM_LAYERS`, before the MLP. (default: "none")
-        halve_widths (bool, optional): see `linear_mlp`. (default: False)
+        halve_widths (bool, optional): see `linear_head_widths`. (default: False)
         out_bn (bool, optional): batch norm of the outputs. (default: False)
 
     Shapes: batch.x (N, C) -> (B, dim_out), or (N, dim_out) without pooling; the labels are ``batch.y``, as they are.
@@ -381,27 +369,24 @@ class LinearHead(nn.Module):
         self.reads_token = pooling == CLASS_TOKEN
         self.pool = None if pooling in (None, CLASS_TOKEN) else lookup("pooling", pooling).component
         self.norm, self.dropout = look_up(NORM_LAYERS, norm, "post_pooling_norm")(dim), nn.Dropout(dropout)
-        self.mlp = linear_mlp(dim, dim_out, num_layers, dropout, act, halve_widths)
+        self.mlp = mlp(linear_head_widths(dim, dim_out, num_layers, halve_widths), dropout, act)
         self.out_norm = BatchNorm(dim_out, allow_single_element=True) if out_bn else nn.Identity()
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
         """Return predictions and labels of the graphs, or of the nodes."""
-        rows, mask = self._rows(batch), self._mask(batch)
-        rows, label = (rows, batch.y) if mask is None else (rows[mask], batch.y[mask])
+        rows, label = self._read_rows(batch), batch.y
+        split = batch.get("split") if self.level == "node" else None
+        mask = None if split is None else batch.get(f"{split}_mask")
+        if mask is not None:
+            rows, label = rows[mask], label[mask]
         return self.out_norm(self.mlp(self.dropout(self.norm(rows)))), label
 
-    def _mask(self, batch: Any) -> Tensor | None:
-        """Return the nodes of the split at hand, where the nodes of one graph are divided by masks."""
-        split = batch.get("split") if self.level == "node" else None
-        return None if split is None else batch.get(f"{split}_mask")
-
-    def _rows(self, batch: Any) -> Tensor:
-        if self.reads_token:
-            token = batch.get("class_token")
-            if token is None:
-                raise InputError(
-                    "model.graph_pooling cls_token: the graphs have no class token: add class_token to "
-                    "ppgt.node_features, or take another pooling"
-                )
-            return token
-        return batch.x if self.pool is None else self.pool(batch.x, batch.batch, batch.num_graphs)
+    def _read_rows(self, batch: Any) -> Tensor:
+        if not self.reads_token:
+            return batch.x if self.pool is None else self.pool(batch.x, batch.batch, batch.num_graphs)
+        if batch.get("class_token") is None:
+            raise InputError(
+                "model.graph_pooling cls_token: the graphs have no class token: add class_token to "
+                "ppgt.node_features, or take another pooling"
+            )
+        return batch.class_token

@@ -1,11 +1,8 @@
 """Network of the low-width method (Shirzad et al.), for both stages: whole graphs, and batches of sampled edges.
 
-The estimator reads batches of whole graphs. A sparse batch holds the nodes and edges that the predictions of its core
-nodes need, layer by layer, so that its memory does not depend on the size of the graph.
-
-One layer, of attention and a feed-forward network with norms behind both, serves both stages: the narrow estimator
-attends along all edges of the graph, the sparse network along edges drawn for the layer, which lead to fewer nodes than
-they come from.
+The narrow estimator attends along all edges of whole graphs. A sparse batch holds the nodes and edges that the
+predictions of its core nodes need: the edges drawn for a layer lead to fewer nodes than they come from, and its memory
+does not depend on the size of the graph.
 """
 
 from __future__ import annotations
@@ -17,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.model.gps import copy_batch, recomputed
+from graphgps_kmip.model.gps import States, copy_batch, recomputed
 from graphgps_kmip.model.norms import NORMS
+from graphgps_kmip.model.transformer_layers import LayerOutput
 from graphgps_kmip.ops.context import GraphContext
 
 
@@ -37,34 +34,26 @@ class SpexphormerLayer(nn.Module):
         dim (int): width C.
         attention (Module): ``(x, context, state) -> (x, state)``, or `SampledEdgeAttention`.
         dropout (float, optional): probability, in all three places. (default: 0.0)
-        norm (str, optional): a key of `NORMS`; one per graph takes the nodes of a sparse batch for one graph.
-            (default: "batch")
+        norm (str, optional): a key of `NORMS`; for one per graph a sparse batch is one graph. (default: "batch")
         ffn (bool, optional): the layer has the feed-forward network. (default: True)
 
-    Shapes:
-        x (N, C), context, states (one) -> (N, C), edge_attr as the context has it, states.
-
-    Raises:
-        ValueError: an unknown norm.
+    Shapes: x (N, C), context, states (one) -> (N, C), edge_attr as the context has it, states.
     """
 
     def __init__(
         self, dim: int, attention: nn.Module, dropout: float = 0.0, *, norm: str = "batch", ffn: bool = True
     ) -> None:
         super().__init__()
-        self.attention = nn.ModuleList([attention])  # a list, as that of other layers
+        self.attention = nn.ModuleList([attention])  # a list: read by GPSModel's stack
         self.dropout = nn.Dropout(dropout)
-        build = look_up(NORMS, norm, "norm")
-        self.attention_norm, self.ffn_norm = nn.ModuleList([build(dim)]), build(dim)
+        self.attention_norm, self.ffn_norm = nn.ModuleList([NORMS[norm](dim)]), NORMS[norm](dim)
         self.ffn = None
         if ffn:
             self.ffn = nn.Sequential(
                 nn.Linear(dim, 2 * dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(2 * dim, dim), nn.Dropout(dropout)
             )
 
-    def forward(
-        self, x: Tensor, context: GraphContext, states: tuple[object, ...]
-    ) -> tuple[Tensor, Tensor | None, tuple[object, ...]]:
+    def forward(self, x: Tensor, context: GraphContext, states: States) -> LayerOutput:
         """Return new node features, the edge features and the attention's new state."""
         h, state = self.attention[0](x, context, *states)
         return self._update(x, h, context), context.edge_attr, (state,)
@@ -89,19 +78,15 @@ class SpexphormerModel(nn.Module):
     * ``layer_sizes``: list [n_0, ..., n_L] of numbers of nodes, nowhere increasing; the nodes of a layer are the first
       ones of the layer before;
     * ``layer_edges``: list of L tensors (3, E_l), source (< n_l), target (< n_{l+1}) and kind of each edge;
-    * ``y``, and masks of splits where the head reads them, for the n_L nodes behind the last layer;
-    * ``num_draws`` D, where it is more than 1: the core nodes are given D times, each time with other edges, one draw
+    * ``y``, and masks of splits where the head reads them, for the n_L nodes after the last layer;
+    * ``num_draws`` D, where it is more than 1: the core nodes are there D times, each time with other edges, one draw
       after the other; predictions are averaged over the draws, and labels are those of the first.
 
     Args:
-        encoder (Module): ``batch -> batch``, writes ``batch.x`` (N, C).
+        encoder, layers, head, pre_mp, recompute: as of `GPSModel`.
         start (Module): ``context -> state`` of the first layer, with the vectors of the kinds of edges in
             ``start.types``: `TypedEdgeStart`.
-        layers (Sequence[SpexphormerLayer]): first layer first.
-        head (Module): ``(batch) -> (pred, true)``.
-        pre_mp (Module, optional): layers between encoder and stack, on ``batch.x``, or None. (default: None)
         sampled (bool, optional): the layers attend along sampled edges, and batches are sparse. (default: False)
-        recompute (bool, optional): gradient checkpointing, see `GPSModel`. (default: False)
     """
 
     def __init__(
@@ -124,8 +109,7 @@ class SpexphormerModel(nn.Module):
         """Return predictions and labels; the batch is not changed. For ``split`` see `GPSModel`.
 
         Raises:
-            ValueError: a batch of whole graphs for layers along sampled edges or the other way round, or a sparse batch
-                whose sizes do not fit.
+            ValueError: a batch of whole graphs for layers along sampled edges or the other way round.
         """
         sparse = "layer_edges" in batch
         if sparse != self.sampled:
@@ -134,30 +118,26 @@ class SpexphormerModel(nn.Module):
                 f"the batch holds {kinds[not sparse]}, and the layers (gt.layer_type) are for {kinds[sparse]}: take "
                 "Spexphormer for batches of a LayerLoader, ScoreEstimator or Exphormer for whole graphs"
             )
-        if sparse:
-            _check(batch, len(self.layers))
         batch = self.encoder(copy_batch(batch, split))
         if self.pre_mp is not None:
             batch.x = self.pre_mp(batch.x)
-        batch.x = self._sampled_layers(batch) if sparse else self._whole_layers(batch)
+        recompute = self.recompute and torch.is_grad_enabled()
+        if sparse:
+            types = self.start.types.weight
+            for layer, edges, targets in zip(self.layers, batch.layer_edges, batch.layer_sizes[1:], strict=True):
+                call: Any = _AlongSampledEdges(layer)
+                batch.x = (partial(recomputed, call) if recompute else call)(batch.x, edges, targets, types)
+        else:
+            context = GraphContext.from_data(batch)
+            states = (self.start(context),)
+            for layer in self.layers:
+                call = partial(recomputed, layer) if recompute else layer
+                batch.x, _, states = call(batch.x, context, states)
         pred, true = self.head(batch)
-        return _averaged(pred, true, getattr(batch, "num_draws", 1)) if sparse else (pred, true)
-
-    def _whole_layers(self, batch: Any) -> Tensor:
-        x, context = batch.x, GraphContext.from_data(batch)
-        states = (self.start(context),)
-        for layer in self.layers:
-            x, _, states = self._called(layer)(x, context, states)
-        return x
-
-    def _sampled_layers(self, batch: Any) -> Tensor:
-        x, types = batch.x, self.start.types.weight
-        for layer, edges, targets in zip(self.layers, batch.layer_edges, batch.layer_sizes[1:], strict=True):
-            x = self._called(_AlongSampledEdges(layer))(x, edges, targets, types)
-        return x
-
-    def _called(self, layer: nn.Module) -> Any:
-        return partial(recomputed, layer) if self.recompute and torch.is_grad_enabled() else layer
+        draws = getattr(batch, "num_draws", 1)
+        if not sparse or draws == 1:
+            return pred, true
+        return pred.unflatten(0, (draws, -1)).mean(0), true[: len(pred) // draws]
 
 
 class _AlongSampledEdges(nn.Module):
@@ -167,29 +147,6 @@ class _AlongSampledEdges(nn.Module):
         super().__init__()
         self.layer = layer
 
-    def forward(self, x: Tensor, edges: Tensor, num_targets: int, types: Tensor) -> Tensor:
+    def forward(self, *arguments: Any) -> Tensor:
         """Call the layer."""
-        return self.layer.along_sampled_edges(x, edges, num_targets, types)
-
-
-def _check(batch: Any, num_layers: int) -> None:
-    sizes, edges = batch.layer_sizes, batch.layer_edges
-    if len(edges) != num_layers or len(sizes) != num_layers + 1:
-        raise InputError(
-            f"the batch has edges of {len(edges)} layers and {len(sizes)} sizes, the network {num_layers} layers "
-            "(gt.layers): sample edges for each layer, and give one size more"
-        )
-    if len(batch.x) != sizes[0] or list(sizes) != sorted(sizes, reverse=True):
-        raise InputError(
-            f"layer_sizes must start with the rows of x, {len(batch.x)}, and nowhere increase, got {list(sizes)}"
-        )
-
-
-def _averaged(pred: Tensor, true: Tensor, num_draws: int) -> tuple[Tensor, Tensor]:
-    if num_draws == 1:
-        return pred, true
-    if len(pred) % num_draws:
-        raise InputError(
-            f"{len(pred)} predictions are no multiple of num_draws, {num_draws}: give each core node so often"
-        )
-    return pred.unflatten(0, (num_draws, -1)).mean(0), true[: len(pred) // num_draws]
+        return self.layer.along_sampled_edges(*arguments)

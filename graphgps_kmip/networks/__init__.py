@@ -10,6 +10,6 @@ from graphgps_kmip.networks import (  # noqa: F401 (imported for their registry 
     ppgt_network,
     transformer_networks,
 )
-from graphgps_kmip.networks.network_plan import NetworkPlan
+from graphgps_kmip.networks.network_settings import NetworkPlan
 
 __all__ = ["NetworkPlan"]

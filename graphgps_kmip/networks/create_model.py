@@ -10,9 +10,8 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.networks.branches import GPS, branch_rows, refuse_unread_recipe
-from graphgps_kmip.networks.network_plan import NetworkPlan
-from graphgps_kmip.networks.network_settings import known_keys, network_settings
+from graphgps_kmip.networks.gps_networks import GPS, branch_rows, refuse_unread_recipe
+from graphgps_kmip.networks.network_settings import NetworkPlan, known_keys, network_settings
 from graphgps_kmip.registry import lookup
 
 # Networks whose layers are counted and named by other keys than gt.layers and gt.layer_type.
@@ -71,30 +70,28 @@ def create_model(
     Raises:
         ConfigError: an unknown name or option, with near misses; a value that is not allowed.
     """
-    given: dict[str, Any] = {"model.type": network}
+    values: dict[str, Any] = {"model.type": network}
     if network not in WITHOUT_LAYER_TYPE:
-        given[LAYER_TYPE.get(network, "gt.layer_type")] = layer_type
+        values[LAYER_TYPE.get(network, "gt.layer_type")] = layer_type
     if num_layers is not None:
-        given[NUM_LAYERS.get(network, "gt.layers")] = num_layers
+        values[NUM_LAYERS.get(network, "gt.layers")] = num_layers
     if network in WITHOUT_ENCODERS:
-        given |= {"dataset.node_encoder": False, "dataset.edge_encoder": False}
+        values |= {"dataset.node_encoder": False, "dataset.edge_encoder": False}
     elif not edge_dim:
-        given["dataset.edge_encoder_name"] = "DummyEdge"
+        values["dataset.edge_encoder_name"] = "DummyEdge"
     if network in OF_NODES:
-        given["gnn.head"] = "inductive_node"
+        values["gnn.head"] = "inductive_node"
     for name, value in options.items():
-        given |= dict.fromkeys(_keys_of(name, network, layer_type), value)
-    plan = NetworkPlan(network_settings(given | dict(settings)), in_dim, edge_dim)
+        values |= dict.fromkeys(_find_keys(name, network, layer_type), value)
+    plan = NetworkPlan(network_settings(values | dict(settings)), in_dim, edge_dim)
     refuse_unread_recipe(plan)
     return plan.build(lookup("network", network), in_dim, out_dim)
 
 
 def batch_of(graphs: Sequence[Data], split: str | None = None) -> Batch:
-    """Return graphs as the batch of a trained model, with its schedules at their end.
+    """Return graphs, with the features and encodings that a trained model reads, as its batch: schedules at their end.
 
-    Args:
-        graphs (Sequence[Data]): With the features and the encodings that the model reads.
-        split (str, optional): See `GPSModel.forward`. (default: ``None``)
+    For ``split`` see `GPSModel.forward`.
     """
     batch = Batch.from_data_list(list(graphs))
     batch.progress = 1.0
@@ -103,23 +100,19 @@ def batch_of(graphs: Sequence[Data], split: str | None = None) -> Batch:
     return batch
 
 
-def _keys_of(name: str, network: str, layer_type: str) -> tuple[str, ...]:
-    """Return the keys that a keyword argument sets.
-
-    Raises:
-        ConfigError: there is none, or two components have such an option.
-    """
+def _find_keys(name: str, network: str, layer_type: str) -> tuple[str, ...]:
+    """Return the keys that a keyword argument sets; a ConfigError if there is none, or two components have it."""
     if name in SHORT:
         return SHORT[name]
-    known = known_keys()
+    all_keys = known_keys()
     plan = NetworkPlan(network_settings({"gt.layer_type": layer_type}), 0, 0)
     branches = branch_rows(plan) if network in GPS else ()
-    specs = [lookup("network", network), *(one.spec for one in branches)]
-    own = sorted({f"{spec.group}.{name}" for spec in specs if name in spec.options})
-    if len(own) > 1:
-        raise ConfigError(f"create_model: {name} may be {' or '.join(own)}: give settings={{{own[0]!r}: ...}}")
-    found = own or [f"{group}.{name}" for group in GROUPS if f"{group}.{name}" in known]
-    if not found:
-        names = {key.rsplit(".", 1)[-1] for key in known} | set(SHORT)
+    specs = [lookup("network", network), *(row.spec for row in branches)]
+    keys = sorted({f"{spec.group}.{name}" for spec in specs if name in spec.options})
+    if len(keys) > 1:
+        raise ConfigError(f"create_model: {name} may be {' or '.join(keys)}: give settings={{{keys[0]!r}: ...}}")
+    keys = keys or [f"{group}.{name}" for group in GROUPS if f"{group}.{name}" in all_keys]
+    if not keys:
+        names = {key.rsplit(".", 1)[-1] for key in all_keys} | set(SHORT)
         raise ConfigError(f"create_model: unknown option {name!r}.{suggest(name, names)}")
-    return (found[0],)
+    return (keys[0],)

@@ -2,54 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from torch import nn
 
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.model import EdgeHead, GraphHead, GraphormerHead, NodeHead, SequenceHead
-from graphgps_kmip.model.prediction_heads import LinearHead, PairHead
-from graphgps_kmip.model.san_layer import san_graph_head
-from graphgps_kmip.networks.network_plan import NetworkPlan
+from graphgps_kmip.model import EdgeHead, GraphHead, NodeHead, SequenceHead
+from graphgps_kmip.model.prediction_heads import LinearHead, PairHead, san_graph_head
+from graphgps_kmip.networks.network_settings import NetworkPlan
 from graphgps_kmip.ops.row_layers import NORM_LAYERS
 from graphgps_kmip.ranges import NATURAL, Choice
 from graphgps_kmip.registry import register
 
+Act = Callable[[], nn.Module]
+
+
+def hidden_options(plan: NetworkPlan) -> dict[str, Any]:
+    """Return what the hidden layers of a head are made of.
+
+    GraphGym's have a ReLU and no dropout, whatever the config says, and rows of length 1. So are those of all public
+    codes but of mlp_graph: ``gnn.l2norm`` True, and always in GraphGym's own network.
+    """
+    if plan.settings.model.type == "gnn" or plan.settings.gnn.l2norm:
+        return {"dropout": 0.0, "act": nn.ReLU, "l2norm": True}
+    return {"dropout": plan.settings.gnn.dropout, "act": plan.activation()}
+
 
 @register("head", "graph")
-def graph(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
+def graph(dim_in: int, dim_out: int, *, plan: NetworkPlan, num_layers: int, pooling: str) -> nn.Module:
     """Pool the nodes (model.graph_pooling), then an MLP: one prediction per graph."""
-    return GraphHead(
-        dim_in, dim_out, plan.settings.gnn.layers_post_mp, plan.settings.model.graph_pooling, **_hidden(plan)
-    )
+    return GraphHead(dim_in, dim_out, num_layers, pooling, **hidden_options(plan))
 
 
 @register("head", "mlp_graph")
-def mlp_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
+def mlp_graph(dim_in: int, dim_out: int, *, num_layers: int, pooling: str, dropout: float, act: Act) -> nn.Module:
     """As graph, with dropout before each layer of the MLP: also on the pooled nodes."""
-    layers, pooling = plan.settings.gnn.layers_post_mp, plan.settings.model.graph_pooling
-    return GraphHead(dim_in, dim_out, layers, pooling, plan.settings.gnn.dropout, plan.activation(), input_dropout=True)
+    return GraphHead(dim_in, dim_out, num_layers, pooling, dropout, act, input_dropout=True)
 
 
 @register("head", "san_graph")
-def san_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
+def san_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan, pooling: str) -> nn.Module:
     """Pool the nodes (model.graph_pooling), then an MLP that halves the width twice: one prediction per graph.
 
     Its activation is that of the layers: some public codes have a ReLU in both whatever gnn.act says.
     """
-    return san_graph_head(dim_in, dim_out, plan.settings.model.graph_pooling, act=plan.layer_activation())
+    return san_graph_head(dim_in, dim_out, pooling, act=plan.layer_activation())
 
 
 @register("head", "ogb_code_graph")
-def ogb_code_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
+def ogb_code_graph(dim_in: int, dim_out: int, *, pooling: str) -> nn.Module:
     """Pool the nodes (model.graph_pooling), then one linear map for each of the 5 words of a name."""
-    return SequenceHead(dim_in, dim_out, pooling=plan.settings.model.graph_pooling)
+    return SequenceHead(dim_in, dim_out, pooling=pooling)
 
 
 @register("head", "graphormer_graph")
-def graphormer_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
+def graphormer_graph(dim_in: int, dim_out: int, *, pooling: str) -> nn.Module:
     """LayerNorm of the nodes, pool them (model.graph_pooling), then one linear map: one prediction per graph."""
-    return GraphormerHead(dim_in, dim_out, plan.settings.model.graph_pooling)
+    return GraphHead(dim_in, dim_out, pooling=pooling, node_norm=True)
 
 
 @register("head", "linear_graph", aliases=("linear_graph_nodecay",))
@@ -57,7 +67,10 @@ def linear_graph(
     dim_in: int,
     dim_out: int,
     *,
-    plan: NetworkPlan,
+    num_layers: int,
+    pooling: str | None,
+    dropout: float,
+    act: Act,
     halve_widths: bool = False,
     post_pooling_norm: Annotated[str, Choice(tuple(NORM_LAYERS))] = "none",
     out_bn: bool = False,
@@ -69,7 +82,7 @@ def linear_graph(
     ``out_dim`` of them, 0: as many as the data asks for.
     """
     options = {"norm": post_pooling_norm, "halve_widths": halve_widths, "out_bn": out_bn}
-    return _linear(plan, dim_in, out_dim or dim_out, plan.settings.model.graph_pooling, options)
+    return LinearHead(dim_in, out_dim or dim_out, num_layers, pooling, dropout, act, **options)
 
 
 @register("head", "linear_node", aliases=("linear_node_nodecay",))
@@ -77,7 +90,9 @@ def linear_node(
     dim_in: int,
     dim_out: int,
     *,
-    plan: NetworkPlan,
+    num_layers: int,
+    dropout: float,
+    act: Act,
     halve_widths: bool = False,
     post_pooling_norm: Annotated[str, Choice(tuple(NORM_LAYERS))] = "none",
     out_bn: bool = False,
@@ -88,57 +103,35 @@ def linear_node(
     The norms, ``post_pooling_norm`` before the MLP and ``out_bn`` of its outputs, are those of nodes.
     """
     options = {"norm": post_pooling_norm, "halve_widths": halve_widths, "out_bn": out_bn}
-    return _linear(plan, dim_in, out_dim or dim_out, None, options)
-
-
-def _linear(plan: NetworkPlan, dim: int, dim_out: int, pooling: str | None, options: dict[str, Any]) -> nn.Module:
-    gnn = plan.settings.gnn
-    return LinearHead(dim, dim_out, gnn.layers_post_mp, pooling, gnn.dropout, plan.activation(), **options)
+    return LinearHead(dim_in, out_dim or dim_out, num_layers, None, dropout, act, **options)
 
 
 @register("head", "node")
-def node(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
+def node(dim_in: int, dim_out: int, *, plan: NetworkPlan, num_layers: int) -> nn.Module:
     """MLP on the nodes of the split at hand: one graph, divided by masks (transductive)."""
-    return NodeHead(dim_in, dim_out, plan.settings.gnn.layers_post_mp, masked=True, **_hidden(plan))
+    return NodeHead(dim_in, dim_out, num_layers, masked=True, **hidden_options(plan))
 
 
 @register("head", "inductive_node")
-def inductive_node(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
+def inductive_node(dim_in: int, dim_out: int, *, plan: NetworkPlan, num_layers: int) -> nn.Module:
     """MLP on all nodes of every graph: whole graphs are divided (inductive)."""
-    return NodeHead(dim_in, dim_out, plan.settings.gnn.layers_post_mp, **_hidden(plan))
+    return NodeHead(dim_in, dim_out, num_layers, **hidden_options(plan))
 
 
 @register("head", "inductive_edge")
-def inductive_edge(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001 (a pair has one logit)
+def inductive_edge(dim_in: int, dim_out: int, *, plan: NetworkPlan, num_layers: int) -> nn.Module:  # noqa: ARG001
     """Logits of labelled pairs of nodes (model.edge_decoding) and ranks within their graph: many graphs."""
-    return _edge(plan, dim_in, ranked=True)
+    return EdgeHead(dim_in, num_layers, plan.settings.model.edge_decoding, **hidden_options(plan))
 
 
 @register("head", "link_pred", aliases=("edge",))  # GraphGym has both names for one head
-def link_pred(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001 (a pair has one logit)
+def link_pred(dim_in: int, dim_out: int, *, plan: NetworkPlan, num_layers: int) -> nn.Module:  # noqa: ARG001
     """Logits of labelled pairs of nodes (model.edge_decoding), without ranks: also for one large graph."""
-    return _edge(plan, dim_in, ranked=False)
-
-
-def _edge(plan: NetworkPlan, dim: int, ranked: bool) -> nn.Module:
-    return EdgeHead(
-        dim, plan.settings.gnn.layers_post_mp, plan.settings.model.edge_decoding, ranked=ranked, **_hidden(plan)
-    )
-
-
-def _hidden(plan: NetworkPlan) -> dict[str, Any]:
-    """Return what the hidden layers of a head are made of.
-
-    GraphGym's have a ReLU and no dropout, whatever the config says, and rows of length 1. So are those of all public
-    codes but of mlp_graph: ``gnn.l2norm`` True, and always in GraphGym's own network.
-    """
-    if plan.settings.model.type == "gnn" or plan.settings.gnn.l2norm:
-        return {"dropout": 0.0, "act": nn.ReLU, "l2norm": True}
-    return {"dropout": plan.settings.gnn.dropout, "act": plan.activation()}
+    return EdgeHead(dim_in, num_layers, plan.settings.model.edge_decoding, ranked=False, **hidden_options(plan))
 
 
 @register("head", "infer_links")
-def infer_links(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001 (a pair has two logits)
+def infer_links(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """Logits of all pairs of nodes: is there an edge (dataset.infer_link_label edge)."""
     if plan.settings.dataset.infer_link_label != "edge":
         raise ConfigError(
@@ -164,15 +157,12 @@ LABELLED = {
 
 
 def check_head(settings: Any, level: str) -> None:
-    """Refuse a head that predicts for graphs where nodes have labels, the other way round, or words where none are.
+    """Raise a ConfigError for a head that the labels of the data do not fit, which no public code can train either.
 
     Args:
         settings (Any): Config with the groups ``gnn`` and ``dataset``.
         level (str): Of the data set, see `DatasetRecord`; "subgraph" where each node has one, which has its label;
             "sampled" where batches hold the labels of a split's nodes alone.
-
-    Raises:
-        ConfigError: it cannot be trained, in the public codes neither.
     """
     unfit, right = UNFIT.get(level, ((), ""))
     if settings.gnn.head in unfit:

@@ -1,12 +1,15 @@
-"""Settings of networks: keys of YAML files with their defaults and allowed values, without GraphGym."""
+"""Settings of networks: YAML keys with defaults and allowed values; the plan that builders read; activations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from functools import partial, reduce
 from typing import Any
 
-from graphgps_kmip.common.near_misses import suggest
+from torch import nn
+
+from graphgps_kmip.common.near_misses import look_up, suggest
 from graphgps_kmip.encoding.positional_encoding import option_keys
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model.layer_recipe import RULES, LayerRecipe
@@ -33,7 +36,7 @@ from graphgps_kmip.ranges import (
     refusal,
     whole,
 )
-from graphgps_kmip.registry import KINDS, entries, with_groups
+from graphgps_kmip.registry import KINDS, Spec, build, components, entries, register, with_groups
 from graphgps_kmip.signatures import rules_of
 
 CLASS_TOKENS = ("none", "order", "log_order")
@@ -62,9 +65,7 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "gt.graph_norm": False,  # ours: GraphNorm
     "gt.full_graph": True,  # SAN: pairs without an edge take part
     "gt.gamma": Default(1e-5, NOT_NEGATIVE),  # SAN: with this weight
-    "gt.secondary_edges": Default(
-        "full_graph", Registered("an edge set")
-    ),  # SAN: which pairs; none, or another edge set
+    "gt.secondary_edges": Default("full_graph", Registered("an edge set")),  # SAN: which pairs; none, or an edge set
     "gt.residual": True,  # SAN
     "gt.FFN": True,  # of model.type Spexphormer: its layers have a feed-forward network
     "graphormer.num_layers": Default(6, SOME_LAYERS),
@@ -85,7 +86,7 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "ppgt.class_token": Default("none", Choice(CLASS_TOKENS)),  # what it says of the number of nodes
     "ppgt.dim_location": Default(2, WIDTH),
     "ppgt.num_bases": Default(3, whole(0, 40)),  # of the sinusoidal encoding of pairs
-    "ppgt.raw_channels": True,  # beside their sines
+    "ppgt.raw_channels": True,  # next to their sines
     "ppgt.dim_pair": Default(0, whole(0, 65_536)),  # 0: gt.dim_hidden
     "ppgt.stem_hidden": Default([128], Each(WIDTH)),
     "ppgt.stem_blocks": Default(2, SOME_LAYERS),
@@ -112,10 +113,10 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "ppgt.subgraph_encoder": Default("none", Choice(SUBGRAPH_ENCODERS)),
     "ppgt.subgraph_layers": Default(6, SOME_LAYERS),
     "ppgt.subgraph_hops": Default(4, SOME_LAYERS),
-    # ours: what stands around the branches of GPSModel, MultiModel and SingleModel, see `LayerRecipe`
+    # ours: what is around the branches of GPSModel, MultiModel and SingleModel, see `LayerRecipe`
     **{
-        f"recipe.{field.name}": Default(field.default, RULES[field.name]) if field.name in RULES else field.default
-        for field in fields(LayerRecipe)
+        f"recipe.{row.name}": Default(row.default, RULES[row.name]) if row.name in RULES else row.default
+        for row in fields(LayerRecipe)
     },
     "prep.use_exp_edges": True,
     "prep.add_edge_index": True,
@@ -167,30 +168,86 @@ def known_keys() -> dict[str, Any]:
             rule = rules.get(name)
             options[f"{spec.group}.{name}"] = option.default if rule is None else Default(option.default, rule)
     for spec in entries("encoding").values():
-        options |= {f"{spec.group}.{key}": one for key, one in option_keys(spec.component).items()}
+        options |= {f"{spec.group}.{key}": default for key, default in option_keys(spec.component).items()}
     return NETWORK_DEFAULTS | GRAPHGYM_DEFAULTS | options
 
 
-def network_settings(given: Mapping[str, Any]) -> Settings:
+def network_settings(values: Mapping[str, Any]) -> Settings:
     """Return the settings of a network.
 
     Args:
-        given (Mapping): Dotted key -> value, such as ``{"gt.kmip.k": 10}``; others have their defaults.
+        values (Mapping): Dotted key -> value, such as ``{"gt.kmip.k": 10}``; others have their defaults.
 
     Raises:
         ConfigError: an unknown key, with near misses, or a value that is not allowed.
     """
-    known = known_keys()
-    for key, value in given.items():
-        if key not in known:
-            raise ConfigError(f"unknown key {key!r}.{suggest(key, known)}")
-        if isinstance(known[key], Default) and (why := refusal(known[key].rule, value)):
+    keys = known_keys()
+    for key, value in values.items():
+        if key not in keys:
+            raise ConfigError(f"unknown key {key!r}.{suggest(key, keys)}")
+        if isinstance(keys[key], Default) and (why := refusal(keys[key].rule, value)):
             raise ConfigError(f"{key}: {why}")
     tree = Settings()
-    for key, entry in known.items():
+    for key, entry in keys.items():
         *groups, leaf = key.split(".")
-        node = tree
-        for group in groups:
-            node = node.setdefault(group, Settings())
-        node[leaf] = given.get(key, default_of(entry))
+        reduce(lambda node, group: node.setdefault(group, Settings()), groups, tree)[leaf] = values.get(
+            key, default_of(entry)
+        )
     return tree
+
+
+@dataclass(frozen=True)
+class NetworkPlan:
+    """What builders of networks read.
+
+    Args:
+        settings (Any): Keys as in YAML files: GraphGym's config, or `Settings`.
+        dim_in (int): Columns of the node features.
+        edge_dim (int): Columns of the edge features, 0 where there are none.
+        others (Mapping, optional): Kind -> name -> component of what other packages registered with GraphGym.
+            (default: none)
+    """
+
+    settings: Any
+    dim_in: int
+    edge_dim: int
+    others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def group(self, spec: Spec) -> Mapping[str, Any]:
+        """Return the config group of a component, empty for one without options."""
+        return reduce(lambda node, name: node[name], spec.group.split("."), self.settings) if spec.options else {}
+
+    def build(self, spec: Spec, *positional: Any, **others: Any) -> Any:
+        """Return a new module; the plan and ``others`` are options that do not come from its group."""
+        return build(spec, *positional, settings=self.group(spec), given={"plan": self} | others)
+
+    def known(self, kind: str) -> dict[str, Any]:
+        """Return the components of a kind by name and alias; of two of one name, ours."""
+        return dict(self.others.get(kind, {})) | components(kind)
+
+    def activation(self) -> Callable[[], nn.Module]:
+        """Return what builds the activation ``gnn.act``."""
+        return look_up(self.known("activation"), self.settings.gnn.act, "gnn.act")
+
+    def layer_activation(self) -> Callable[[], nn.Module]:
+        """Return what builds the activation inside GPS layers, GatedGCN and GINE: ``gnn.layer_act``, or ``gnn.act``.
+
+        Some public codes have a ReLU there whatever ``gnn.act`` says.
+        """
+        name = self.settings.gnn.layer_act
+        return look_up(self.known("activation"), name, "gnn.layer_act") if name else self.activation()
+
+    def has_encoding(self, name: str) -> bool:
+        """Return whether an encoding is part of the node encoder."""
+        dataset = self.settings.dataset
+        return dataset.node_encoder and name in dataset.node_encoder_name.split("+")
+
+
+register("activation", "relu", nn.ReLU)
+register("activation", "gelu", nn.GELU)
+register("activation", "silu", nn.SiLU, aliases=("swish",))
+register("activation", "elu", nn.ELU)
+register("activation", "selu", nn.SELU)
+register("activation", "prelu", nn.PReLU)
+for _name, _slope in (("lrelu_01", 0.1), ("lrelu_025", 0.25), ("lrelu_05", 0.5)):
+    register("activation", _name, partial(nn.LeakyReLU, _slope), summary=f"LeakyReLU of negative slope {_slope}")

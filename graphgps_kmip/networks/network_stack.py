@@ -13,7 +13,7 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import FeatureEncoder, GPSModel, input_layers
 from graphgps_kmip.model.layer_recipe import JumpingConnections, LayerRecipe
 from graphgps_kmip.networks.encoder_builders import edge_encoder, node_encoder
-from graphgps_kmip.networks.network_plan import NetworkPlan
+from graphgps_kmip.networks.network_settings import NetworkPlan
 from graphgps_kmip.registry import Spec, named
 
 
@@ -43,16 +43,7 @@ def stack(
     *,
     recipe: LayerRecipe = LayerRecipe(),  # noqa: B008 (frozen)
 ) -> GPSModel:
-    """Return the network of these layers.
-
-    Args:
-        plan: settings and dims.
-        dim: width C.
-        dim_out: outputs of the head.
-        layers: first layer first.
-        dim_edge: width of the encoded edge features, C if None.
-        recipe: what stands around the layers.
-    """
+    """Return the network of these layers, of width C, with edge features of width ``dim_edge``, C if None."""
     return GPSModel(
         encoder=encoder(plan, dim, dim_edge),
         pre_mp=input_part(plan, dim),
@@ -65,42 +56,19 @@ def stack(
     )
 
 
-def encoder(plan: NetworkPlan, dim: int, dim_edge: int | None = None) -> FeatureEncoder:
-    """Return the encoder of nodes, to width ``dim``, and of edges, to ``dim_edge`` or the same."""
+def encoder(plan: NetworkPlan, dim: int, dim_edge: int | None = None, reads_edges: bool = True) -> FeatureEncoder:
+    """Return the encoder of nodes, to width ``dim``, and of edges that the network reads, to ``dim_edge``."""
+    data, rrwp = plan.settings.dataset, None
+    node = node_encoder(plan, data.node_encoder_name, dim) if data.node_encoder else None
+    if isinstance(node, nn.Sequential) and isinstance(node[-1], RRWPLinear):  # comes after the norms
+        node, rrwp = node[:-1], node[-1]
     dim_edge = dim_edge or dim
-    given = plan.settings.dataset
-    node, rrwp = _node_part(plan, dim)
-    edge = edge_encoder(plan, given.edge_encoder_name, dim_edge) if given.edge_encoder else None
-    norms = (given.node_encoder_bn, given.edge_encoder_bn)
-    return FeatureEncoder(dim, node, edge, *norms, dim_edge, rrwp)
-
-
-def node_encoder_alone(plan: NetworkPlan, dim: int) -> FeatureEncoder:
-    """Return the encoder of nodes of a network that reads no edge features: dataset.edge_encoder is not built."""
-    node, rrwp = _node_part(plan, dim)
-    return FeatureEncoder(dim, node, None, plan.settings.dataset.node_encoder_bn, rrwp=rrwp)
-
-
-def _node_part(plan: NetworkPlan, dim: int) -> tuple[nn.Module | None, RRWPLinear | None]:
-    """Return the encoder of nodes, and RRWP by itself where that is its last part: norms stand between them."""
-    given = plan.settings.dataset
-    node = node_encoder(plan, given.node_encoder_name, dim) if given.node_encoder else None
-    if isinstance(node, nn.Sequential) and isinstance(node[-1], RRWPLinear):
-        return node[:-1], node[-1]
-    return node, None
+    edge = edge_encoder(plan, data.edge_encoder_name, dim_edge) if data.edge_encoder and reads_edges else None
+    return FeatureEncoder(dim, node, edge, data.node_encoder_bn, data.edge_encoder_bn, dim_edge, rrwp)
 
 
 def check_raw_width(plan: NetworkPlan, dim: int, otherwise: str = "") -> None:
-    """Refuse node features that no encoder brings to the width of the layers.
-
-    Args:
-        plan: settings and dims.
-        dim: width C.
-        otherwise: what else would help, for the error.
-
-    Raises:
-        ConfigError: there is no node encoder, and the data has another width.
-    """
+    """Raise a ConfigError if nothing brings node features to the width of the layers; `otherwise`: what else helps."""
     if not plan.settings.dataset.node_encoder and plan.dim_in != dim:
         raise ConfigError(
             f"dataset.node_encoder is False, so gnn.dim_inner ({dim}) must be the data's width {plan.dim_in}: set "
@@ -108,20 +76,15 @@ def check_raw_width(plan: NetworkPlan, dim: int, otherwise: str = "") -> None:
         )
 
 
-def input_part(plan: NetworkPlan, dim: int) -> nn.Sequential | None:
-    """Return gnn.layers_pre_mp layers between encoder and stack, or None.
+def input_part(plan: NetworkPlan, dim: int, any_width: bool = False) -> nn.Sequential | None:
+    """Return gnn.layers_pre_mp layers between encoder and stack, or None; `any_width`: layers read raw features, too.
 
     Raises:
         ConfigError: nothing brings the data to the width of the layers.
     """
-    if plan.settings.gnn.layers_pre_mp < 1:
-        check_raw_width(plan, dim, ", or gnn.layers_pre_mp 1")
-    return pre_layers(plan, dim)
-
-
-def pre_layers(plan: NetworkPlan, dim: int) -> nn.Sequential | None:
-    """Return gnn.layers_pre_mp layers, or None, for a network that takes features of any width."""
     gnn, raw = plan.settings.gnn, None if plan.settings.dataset.node_encoder else plan.dim_in
+    if gnn.layers_pre_mp < 1 and not any_width:
+        check_raw_width(plan, dim, ", or gnn.layers_pre_mp 1")
     return input_layers(dim, gnn.layers_pre_mp, gnn.batchnorm, gnn.dropout, plan.activation(), gnn.l2norm, raw)
 
 
@@ -151,5 +114,5 @@ def prediction_head(plan: NetworkPlan, dim: int, dim_out: int) -> nn.Module:
 def build_head(plan: NetworkPlan, spec: Spec, dim: int, dim_out: int) -> nn.Module:
     """Return a head, whose options come from the settings."""
     gnn = plan.settings.gnn
-    given = {"num_layers": gnn.layers_post_mp, "pooling": plan.settings.model.graph_pooling, "dropout": gnn.dropout}
-    return plan.build(spec, dim, dim_out, act=plan.activation(), **given)
+    options = {"num_layers": gnn.layers_post_mp, "pooling": plan.settings.model.graph_pooling, "dropout": gnn.dropout}
+    return plan.build(spec, dim, dim_out, act=plan.activation(), **options)

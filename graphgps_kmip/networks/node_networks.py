@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated
 
 import torch
@@ -13,11 +14,13 @@ from graphgps_kmip.attention.head_arguments import dim_per_head
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import FeatureEncoder, GNNLayer, GPSModel
 from graphgps_kmip.model.feature_encoding import SparseDropout
+from graphgps_kmip.model.gps import States
 from graphgps_kmip.model.prediction_heads import OutputHead
+from graphgps_kmip.model.transformer_layers import LayerOutput
 from graphgps_kmip.mpnn.message_passing import PlainConv
 from graphgps_kmip.mpnn.summed_convolutions import SummedGAT, SummedGCN
-from graphgps_kmip.networks.network_plan import NetworkPlan
-from graphgps_kmip.networks.network_stack import layers_width, node_encoder_alone, pre_layers
+from graphgps_kmip.networks.network_settings import NetworkPlan
+from graphgps_kmip.networks.network_stack import encoder, input_part, layers_width
 from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.ops.host_copies import host_copy, remember
 from graphgps_kmip.ranges import DROPOUT, FRACTION, LAYERS, NATURAL, Choice
@@ -32,7 +35,7 @@ def gcn(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
 
     Before each one is dropout of its input (gnn.dropout), between them the activation gnn.act.
     """
-    return _network(plan, [SummedGCN(width, out) for width, out, _ in _widths(plan, dim_in, dim_out)])
+    return _stack_convs(plan, [SummedGCN(*widths) for widths in _list_widths(plan, dim_in, dim_out)])
 
 
 @register("network", "GAT")
@@ -47,41 +50,31 @@ def gat(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
     dim, heads = plan.settings.gnn.dim_inner, plan.settings.gt.n_heads
     if dim % heads:
         raise ConfigError(f"gnn.dim_inner ({dim}) must be a multiple of gt.n_heads, got {heads}")
-    return _network(
-        plan,
-        [
-            SummedGAT(width, out, 1, dropout=plan.settings.gt.attn_dropout)
-            if last
-            else SummedGAT(width, out // heads, heads, dropout=plan.settings.gt.attn_dropout)
-            for width, out, last in _widths(plan, dim_in, dim_out)
-        ],
-    )
+    *hidden, (width, out) = _list_widths(plan, dim_in, dim_out)
+    options = {"dropout": plan.settings.gt.attn_dropout}
+    convs = [SummedGAT(columns, dim // heads, heads, **options) for columns, _ in hidden]
+    return _stack_convs(plan, [*convs, SummedGAT(width, out, 1, **options)])
 
 
-def _widths(plan: NetworkPlan, dim_in: int, dim_out: int) -> list[tuple[int, int, bool]]:
-    """Return columns in, columns out, and whether it is the last one, of each convolution."""
-    layers_width(plan.settings, "gnn", "dim_inner", "layers_mp")
-    depth = plan.settings.gnn.layers_mp
-    widths = [dim_in, *[plan.settings.gnn.dim_inner] * (depth - 1), dim_out]
-    return [(widths[i], widths[i + 1], i == depth - 1) for i in range(depth)]
+def _list_widths(plan: NetworkPlan, dim_in: int, dim_out: int) -> list[tuple[int, int]]:
+    """Return columns in and columns out of each convolution."""
+    dim = layers_width(plan.settings, "gnn", "dim_inner", "layers_mp")
+    return list(pairwise([dim_in, *[dim] * (plan.settings.gnn.layers_mp - 1), dim_out]))
 
 
-def _network(plan: NetworkPlan, convs: list[nn.Module]) -> nn.Module:
-    """Return the stack: dropout of the features, then layers of convolution, activation, dropout; the last one bare.
-
-    Raises:
-        ConfigError: there is an encoder, or a head for something other than nodes.
-    """
+def _stack_convs(plan: NetworkPlan, convs: list[nn.Module]) -> nn.Module:
+    """Return the stack: dropout of the features, then layers of convolution, activation, dropout; the last one bare."""
     kind, data = plan.settings.model.type, plan.settings.dataset
     if data.node_encoder or data.edge_encoder:
         raise ConfigError(
             f"model.type {kind} takes the features of nodes as they are: set dataset.node_encoder and "
             "dataset.edge_encoder False, or take custom_gnn"
         )
-    layers = [GNNLayer(PlainConv(conv), plan.activation(), plan.settings.gnn.dropout) for conv in convs[:-1]]
+    gnn = plan.settings.gnn
+    layers = [GNNLayer(PlainConv(conv), plan.activation(), gnn.dropout) for conv in convs[:-1]]
     return GPSModel(
-        encoder=FeatureEncoder(plan.settings.gnn.dim_inner, None, None),
-        pre_mp=SparseDropout(plan.settings.gnn.dropout),
+        encoder=FeatureEncoder(gnn.dim_inner, None, None),
+        pre_mp=SparseDropout(gnn.dropout),
         layers=[*layers, GNNLayer(PlainConv(convs[-1]))],
         head=node_output_head(plan),
         recompute=plan.settings.share.gradient_checkpointing,
@@ -89,11 +82,7 @@ def _network(plan: NetworkPlan, convs: list[nn.Module]) -> nn.Module:
 
 
 def node_output_head(plan: NetworkPlan) -> OutputHead:
-    """Return the head of a network whose last layer has the outputs of nodes.
-
-    Raises:
-        ConfigError: gnn.head is for something other than nodes.
-    """
+    """Return the head of a network whose last layer has the outputs of nodes; a ConfigError if gnn.head is another."""
     kind, head = plan.settings.model.type, plan.settings.gnn.head
     if head not in NODE_HEADS:
         raise ConfigError(f"gnn.head: model.type {kind} has none but {' and '.join(NODE_HEADS)}, got {head}")
@@ -111,7 +100,7 @@ class NodeTransformer(nn.Module):
             network is global. (default: None)
 
     Shapes:
-        x (N, C), context -> (N, classes), or (N, 1) if binary; edge_attr and states as given.
+        x (N, C), context -> (N, classes), or (N, 1) if binary; edge_attr and states as they are.
 
     Raises:
         ConfigError: when called: several graphs, which torch_geometric pads, and padding changes its outputs.
@@ -125,9 +114,7 @@ class NodeTransformer(nn.Module):
         if local_epochs is not None:
             self.register_buffer("is_global", torch.tensor(True))
 
-    def forward(
-        self, x: Tensor, context: GraphContext, states: tuple[object, ...] = ()
-    ) -> tuple[Tensor, Tensor | None, tuple[object, ...]]:
+    def forward(self, x: Tensor, context: GraphContext, states: States = ()) -> LayerOutput:
         """Return predictions of all nodes, the edge features and the states."""
         if context.num_graphs != 1:
             raise ConfigError(
@@ -135,15 +122,12 @@ class NodeTransformer(nn.Module):
                 "another network, or a data set of one graph"
             )
         if self.local_epochs is not None:
-            self._set_phase(context.epoch)
+            if self.training and context.epoch is not None:
+                is_global = context.epoch >= self.local_epochs
+                remember(self.is_global.fill_(is_global), torch.tensor(is_global))
+            self.network._global = bool(host_copy(self.is_global))
         y = self.network(x, context.edge_index, context.batch)
         return y[:, 1:] - y[:, :1] if self.binary else y, context.edge_attr, states
-
-    def _set_phase(self, epoch: int | None) -> None:
-        if self.training and epoch is not None:
-            is_global = epoch >= self.local_epochs
-            remember(self.is_global.fill_(is_global), torch.tensor(is_global))
-        self.network._global = bool(host_copy(self.is_global))
 
 
 @register("network", "SGFormer")
@@ -156,15 +140,18 @@ def sgformer(
     graph_weight: Annotated[float, FRACTION] = 0.8,
     aggregate: Annotated[str, Choice(("add", "cat"))] = "add",
 ) -> nn.Module:
-    """SGFormer of torch_geometric: attention_layers of linear attention beside gt.layers of GCN, on one graph.
+    """SGFormer of torch_geometric: attention_layers of linear attention next to gt.layers of GCN, on one graph.
 
     gt.dropout is the dropout of the branch of GCN, gt.attn_dropout that of the branch of attention, gt.n_heads are its
     heads, each as wide as the network. Without a node encoder both read the features of the data, as in the paper.
     Edge features, gt.batch_norm, gnn.act and gnn.layers_post_mp are not read.
     """
     gt, dim = plan.settings.gt, layers_width(plan.settings)
+    columns, classes = _check_widths(plan, dim, dim_in, dim_out)
     network = SGFormer(
-        *(_input_width(plan, dim, dim_in), dim, _num_classes(plan, dim_out)),
+        columns,
+        dim,
+        classes,
         trans_num_layers=attention_layers,
         trans_num_heads=gt.n_heads,
         trans_dropout=gt.attn_dropout,
@@ -173,7 +160,7 @@ def sgformer(
         graph_weight=graph_weight,
         aggregate=aggregate,
     )
-    return _model(plan, dim, NodeTransformer(network, dim_out == 1))
+    return _build_model(plan, dim, NodeTransformer(network, dim_out == 1))
 
 
 @register("network", "Polynormer")
@@ -201,8 +188,11 @@ def polynormer(
     """
     gt, dim = plan.settings.gt, layers_width(plan.settings)
     head_dim = dim_per_head(dim, gt.n_heads)
+    columns, classes = _check_widths(plan, dim, dim_in, dim_out)
     network = Polynormer(
-        *(_input_width(plan, dim, dim_in), head_dim, _num_classes(plan, dim_out)),
+        columns,
+        head_dim,
+        classes,
         local_layers=gt.layers,
         global_layers=global_layers,
         in_dropout=in_dropout,
@@ -217,31 +207,24 @@ def polynormer(
         for _ in range(global_layers)
     )
     del network.lin_in  # never called
-    return _model(plan, dim, NodeTransformer(network, dim_out == 1, local_epochs))
+    return _build_model(plan, dim, NodeTransformer(network, dim_out == 1, local_epochs))
 
 
-def _input_width(plan: NetworkPlan, dim: int, dim_in: int) -> int:
-    return dim if plan.settings.dataset.node_encoder or plan.settings.gnn.layers_pre_mp > 0 else dim_in
-
-
-def _num_classes(plan: NetworkPlan, dim_out: int) -> int:
-    """Return the number of log-probabilities: two for one logit.
-
-    Raises:
-        ConfigError: the task is not one class for each node.
-    """
+def _check_widths(plan: NetworkPlan, dim: int, dim_in: int, dim_out: int) -> tuple[int, int]:
+    """Return columns in, and the number of log-probabilities: two for one logit."""
     if plan.settings.dataset.task_type not in ("", "classification"):
         raise ConfigError(
             f"dataset.task_type: model.type {plan.settings.model.type} gives log-probabilities of classes, not "
             f"{plan.settings.dataset.task_type}: take another network"
         )
-    return max(dim_out, 2)
+    encoded = plan.settings.dataset.node_encoder or plan.settings.gnn.layers_pre_mp > 0
+    return dim if encoded else dim_in, max(dim_out, 2)
 
 
-def _model(plan: NetworkPlan, dim: int, layer: NodeTransformer) -> nn.Module:
+def _build_model(plan: NetworkPlan, dim: int, layer: NodeTransformer) -> nn.Module:
     return GPSModel(
-        encoder=node_encoder_alone(plan, dim),
-        pre_mp=pre_layers(plan, dim),
+        encoder=encoder(plan, dim, reads_edges=False),
+        pre_mp=input_part(plan, dim, any_width=True),
         layers=[layer],
         head=node_output_head(plan),
         recompute=plan.settings.share.gradient_checkpointing,

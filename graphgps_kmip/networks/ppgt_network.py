@@ -6,9 +6,7 @@ attention; posenc_RRWP for the probabilities that the stems read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from torch import nn
 
@@ -33,7 +31,7 @@ from graphgps_kmip.model.ppgt_model import (
     initialise_ppgt,
 )
 from graphgps_kmip.model.prediction_heads import CLASS_TOKEN
-from graphgps_kmip.networks.network_plan import NetworkPlan
+from graphgps_kmip.networks.network_settings import NetworkPlan
 from graphgps_kmip.networks.network_stack import check_raw_width, encoder, layers_width, prediction_head
 from graphgps_kmip.ops.row_layers import NORM_LAYERS
 from graphgps_kmip.registry import entries, register
@@ -51,53 +49,56 @@ def ppgt(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa:
     Raises:
         ConfigError: an unknown name, random walk probabilities that are not enabled, or a class token without use.
     """
-    dim, settings = layers_width(plan.settings), plan.settings.ppgt
-    _check(plan)
+    dim, gt, settings = layers_width(plan.settings), plan.settings.gt, plan.settings.ppgt
+    _check_settings(plan)
     check_raw_width(plan, dim)
-    norm = partial(_norm, settings, dim)
-    rates = _rates(settings, plan.settings.gt.layers)
-    layers = [_layer(plan, dim, rate) for rate in rates]
-    _share_pairs([layer.attention[0] for layer in layers])
-    class_layers = [_class_layer(plan, dim) for _ in range(settings.class_layers)]
+    rates = [settings.drop_path] * gt.layers
+    if settings.drop_path_by_layer:
+        rates = [settings.drop_path * layer / max(1, gt.layers - 1) for layer in range(gt.layers)]
+    layers = [_build_layer(plan, dim, rate) for rate in rates]
+    attentions = [layer.attention[0] for layer in layers]
+    if attentions and all(isinstance(a, SimplifiedL2Attention) and a.window <= 0 for a in attentions):
+        attentions[0].initial_state = SharedPairs(attentions)  # biases and factors of pairs for all of them
+    class_layers = [_build_class_layer(plan, dim) for _ in range(settings.class_layers)]
+    last_norm = look_up(NORM_LAYERS, settings.last_norm, "ppgt.last_norm")
     readout = PPGTReadout(
-        norm("last_norm"),
-        prediction_head(plan, dim, dim_out),
-        class_layers,
-        norm("last_norm") if class_layers else None,
+        last_norm(dim), prediction_head(plan, dim, dim_out), class_layers, last_norm(dim) if class_layers else None
     )
     network = GPSModel(
-        encoder=_encoder(plan, dim),
-        pre_mp=norm("first_norm"),
+        encoder=_build_encoder(plan, dim),
+        pre_mp=look_up(NORM_LAYERS, settings.first_norm, "ppgt.first_norm")(dim),
         layers=layers,
         head=readout,
         recompute=plan.settings.share.gradient_checkpointing,
     )
-    _initialise(network)
+    stems: list[nn.Module] = []
+    for module in network.encoder.modules():
+        if isinstance(module, NodeStem):
+            stems += module.linears.values()
+        elif isinstance(module, PairStem):
+            stems.append(module.mlp)
+    features = network.encoder.features
+    initialise_ppgt(network, [part for part in (features.node, features.edge) if part is not None], stems)
     return network
 
 
-def _check(plan: NetworkPlan) -> None:
-    ppgt, rrwp = plan.settings.ppgt, plan.settings.posenc_RRWP
+def _check_settings(plan: NetworkPlan) -> None:
+    ppgt, rrwp, window = plan.settings.ppgt, plan.settings.posenc_RRWP, plan.settings.gt.sl2.window
     if not rrwp.get("enable", True) and rrwp.where != "batch":
         raise ConfigError(
             "posenc_RRWP.enable: model.type PPGT reads random walk probabilities: set it True, or posenc_RRWP.where "
             "batch"
         )
-    _check_sparse(plan)
-    names, pooling = ppgt.node_features.split("+"), plan.settings.model.graph_pooling
-    asked = {
-        "class_token in ppgt.node_features": "class_token" in names,
+    token_settings = {
+        "class_token in ppgt.node_features": "class_token" in ppgt.node_features.split("+"),
         "ppgt.class_layers 1 or more": ppgt.class_layers > 0,
-        f"model.graph_pooling {CLASS_TOKEN}": pooling == CLASS_TOKEN,
+        f"model.graph_pooling {CLASS_TOKEN}": plan.settings.model.graph_pooling == CLASS_TOKEN,
     }
-    if len(set(asked.values())) > 1:
-        missing = " and ".join(words for words, given in asked.items() if not given)
-        raise ConfigError(f"ppgt: {' and '.join(w for w, g in asked.items() if g)} asks for {missing}: set all or none")
-
-
-def _check_sparse(plan: NetworkPlan) -> None:
-    """Refuse sparse RRWP where attention or an encoder would read pairs that it does not list."""
-    rrwp, window = plan.settings.posenc_RRWP, plan.settings.gt.sl2.window
+    present, missing = (
+        " and ".join(text for text, is_set in token_settings.items() if is_set is side) for side in (True, False)
+    )
+    if present and missing:
+        raise ConfigError(f"ppgt: {present} asks for {missing}: set all or none")
     if not rrwp.sparse:
         return
     if not 0 < window < rrwp.k_hop:
@@ -105,93 +106,67 @@ def _check_sparse(plan: NetworkPlan) -> None:
             f"posenc_RRWP.sparse lists pairs within posenc_RRWP.k_hop {rrwp.k_hop} hops, gt.sl2.window {window} keeps "
             "those within window + 1: set the window between 1 and k_hop - 1"
         )
-    if plan.settings.ppgt.subgraph_encoder != "none":
+    if ppgt.subgraph_encoder != "none":
         raise ConfigError("ppgt.subgraph_encoder makes features of all pairs: set posenc_RRWP.sparse False, or none")
-
-
-def _norm(settings: Any, dim: int, key: str) -> nn.Module:
-    return look_up(NORM_LAYERS, settings[key], f"ppgt.{key}")(dim)
-
-
-def _rates(settings: Any, layers: int) -> list[float]:
-    """Return the rate of stochastic depth of each layer."""
-    if not settings.drop_path_by_layer:
-        return [settings.drop_path] * layers
-    return [settings.drop_path * layer / max(1, layers - 1) for layer in range(layers)]
 
 
 def _pair_width(plan: NetworkPlan, dim: int) -> int:
     return plan.settings.ppgt.dim_pair or dim
 
 
-def _ffn(plan: NetworkPlan, dim: int) -> nn.Module:
+def _build_ffn(plan: NetworkPlan, dim: int) -> nn.Module:
     settings = plan.settings.ppgt
     dropout = max(plan.settings.gt.dropout, settings.ffn_dropout)
     if settings.act == SWIGLU:
         return SwiGLU(dim, settings.ffn_ratio, dropout)
-    return feed_forward(dim, settings.ffn_ratio, dropout, _activation(plan))
+    act = plan.activation()
+    if settings.act:
+        act = look_up(plan.known("activation") | {SWIGLU: None}, settings.act, "ppgt.act")
+    return feed_forward(dim, settings.ffn_ratio, dropout, act)
 
 
-def _activation(plan: NetworkPlan) -> Callable[[], nn.Module]:
-    name = plan.settings.ppgt.act
-    if name in ("", SWIGLU):
-        return plan.activation()
-    return look_up(plan.known("activation") | {SWIGLU: None}, name, "ppgt.act")
-
-
-def _layer(plan: NetworkPlan, dim: int, drop_path: float) -> PPGTLayer:
+def _build_layer(plan: NetworkPlan, dim: int, drop_path: float) -> PPGTLayer:
     gt, spec = plan.settings.gt, entries("attention")["sL2"]
     attention = plan.build(spec, dim, gt.n_heads, gt.attn_dropout, dim_pair=_pair_width(plan, dim))
-    return PPGTLayer(dim, attention, _ffn(plan, dim), _branches(plan, drop_path))
+    return PPGTLayer(dim, attention, _build_ffn(plan, dim), _branch_options(plan, drop_path))
 
 
-def _share_pairs(attentions: list[nn.Module]) -> None:
-    """Let the first attention compute biases and factors of pairs for all of them."""
-    if attentions and all(isinstance(one, SimplifiedL2Attention) and one.window <= 0 for one in attentions):
-        attentions[0].initial_state = SharedPairs(attentions)
-
-
-def _class_layer(plan: NetworkPlan, dim: int) -> ClassAttentionLayer:
+def _build_class_layer(plan: NetworkPlan, dim: int) -> ClassAttentionLayer:
     gt = plan.settings.gt
     options = {name: gt.sl2[name] for name in OF_CLASS_ATTENTION}
     attention = ClassAttention(dim, gt.n_heads, gt.attn_dropout, **options)
-    return ClassAttentionLayer(dim, attention, _ffn(plan, dim), _branches(plan, plan.settings.ppgt.class_drop_path))
+    return ClassAttentionLayer(
+        dim, attention, _build_ffn(plan, dim), _branch_options(plan, plan.settings.ppgt.class_drop_path)
+    )
 
 
-def _branches(plan: NetworkPlan, drop_path: float) -> BranchOptions:
+def _branch_options(plan: NetworkPlan, drop_path: float) -> BranchOptions:
     ppgt = plan.settings.ppgt
     return BranchOptions(ppgt.norm, ppgt.branch_dropout, drop_path, ppgt.drop_path_scale, ppgt.layer_scale)
 
 
-def _encoder(plan: NetworkPlan, dim: int) -> PPGTEncoder:
-    rrwp = from_settings(RRWP, "RRWP", plan.settings)
-    features = encoder(plan, dim, _pair_width(plan, dim))
-    rate = plan.settings.ppgt.mask_rate
-    mask = NodeMask(rate) if rate else None
-    return PPGTEncoder(features, _node_stems(plan, rrwp, dim), _pair_stems(plan, rrwp, dim), mask)
+def _build_encoder(plan: NetworkPlan, dim: int) -> PPGTEncoder:
+    rrwp, rate = from_settings(RRWP, "RRWP", plan.settings), plan.settings.ppgt.mask_rate
+    features, mask = encoder(plan, dim, _pair_width(plan, dim)), NodeMask(rate) if rate else None
+    return PPGTEncoder(features, _build_node_stems(plan, rrwp, dim), _build_pair_stems(plan, rrwp, dim), mask)
 
 
-def _node_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module]:
+def _build_node_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module]:
     """Return the stems of ``ppgt.node_features`` in their order, neighbouring linear maps in one module."""
     settings = plan.settings.ppgt
     others: dict[str, Callable[[], nn.Module]] = {
         "target": lambda: TargetNode(dim),
         "class_token": lambda: ClassToken(dim, order=settings.class_token),
     }
-    known = dict.fromkeys((*NODE_FEATURES, *others))
-    names = [name for name in settings.node_features.split("+") if name]
-    for name in names:
-        look_up(known, name, "ppgt.node_features")
+    names = _split_names(settings.node_features, (*NODE_FEATURES, *others), "ppgt.node_features")
     linear = [name for name in names if name in NODE_FEATURES]
     stems: list[nn.Module] = [NodeStem(rrwp, dim, features=linear, dim_location=settings.dim_location)]
     return stems + [others[name]() for name in names if name in others]
 
 
-def _pair_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module]:
+def _build_pair_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module]:
     settings, width = plan.settings.ppgt, _pair_width(plan, dim)
-    names = [name for name in settings.pair_features.split("+") if name]
-    for name in names:
-        look_up(dict.fromkeys(PAIR_FEATURES), name, "ppgt.pair_features")
+    names = _split_names(settings.pair_features, PAIR_FEATURES, "ppgt.pair_features")
     subgraphs = []
     if settings.subgraph_encoder == "I2GIN":
         layers, hops = settings.subgraph_layers, settings.subgraph_hops
@@ -220,11 +195,6 @@ def _pair_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module]:
     return [*subgraphs, stem, blocks]
 
 
-def _initialise(network: GPSModel) -> None:
-    features, stems = network.encoder.features, []
-    for module in network.encoder.modules():
-        if isinstance(module, NodeStem):
-            stems += module.linears.values()
-        elif isinstance(module, PairStem):
-            stems.append(module.mlp)
-    initialise_ppgt(network, [one for one in (features.node, features.edge) if one is not None], stems)
+def _split_names(value: str, allowed: Iterable[str], key: str) -> list[str]:
+    """Return the names that a plus joins; a ConfigError for one that is not allowed."""
+    return [look_up({name: name for name in allowed}, name, key) for name in value.split("+") if name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from torch import nn
@@ -14,16 +15,18 @@ from graphgps_kmip.attention.performer import redraw_regularly
 from graphgps_kmip.attention.san import ALL_PAIRS, NO_PAIRS, SANAttention
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.model import AttentionLayer, TransformerLayer
-from graphgps_kmip.model.geco_layer import GECOBlock
-from graphgps_kmip.model.graphormer_layer import GraphormerLayer
-from graphgps_kmip.model.grit_layer import GRITLayer
-from graphgps_kmip.model.san_layer import SANLayer
 from graphgps_kmip.model.spexphormer_model import SpexphormerLayer, SpexphormerModel
-from graphgps_kmip.networks.branches import dropout_of
-from graphgps_kmip.networks.gps_networks import norm_of
-from graphgps_kmip.networks.network_plan import NetworkPlan
-from graphgps_kmip.networks.network_stack import input_part, layers_width, node_encoder_alone, prediction_head, stack
+from graphgps_kmip.model.transformer_layers import (
+    AttentionLayer,
+    GECOBlock,
+    GraphormerLayer,
+    PostNormLayer,
+    TransformerLayer,
+    san_norms,
+)
+from graphgps_kmip.networks.gps_networks import dropout_of, norm_of
+from graphgps_kmip.networks.network_settings import NetworkPlan
+from graphgps_kmip.networks.network_stack import encoder, input_part, layers_width, prediction_head, stack
 from graphgps_kmip.ops.row_layers import row_norms
 from graphgps_kmip.registry import entries, named, register
 
@@ -42,10 +45,10 @@ def performer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # 
     """
     gt = plan.settings.gt
     dim, heads = layers_width(plan.settings), gt.n_heads
-    given = {"dim_head": dim_per_head(dim, heads), "use_bias": True}
+    options = {"dim_head": dim_per_head(dim, heads), "use_bias": True}
     spec = entries("attention")["Performer"]
     layers = [
-        TransformerLayer(dim, plan.build(spec, dim, heads, gt.attn_dropout, **given), gt.dropout)
+        TransformerLayer(dim, plan.build(spec, dim, heads, gt.attn_dropout, **options), gt.dropout)
         for _ in range(gt.layers)
     ]
     network = stack(plan, dim, dim_out, layers)
@@ -69,10 +72,10 @@ def big_bird(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # n
 def san_transformer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """SAN: gt.layers layers of gt.layer_type, an encoder before, a head after."""
     dim = layers_width(plan.settings)
-    return stack(plan, dim, dim_out, [_san_layer(plan.settings.gt, dim) for _ in range(plan.settings.gt.layers)])
+    return stack(plan, dim, dim_out, [_build_san_layer(plan.settings.gt, dim) for _ in range(plan.settings.gt.layers)])
 
 
-def _san_layer(gt: Any, dim: int) -> SANLayer:
+def _build_san_layer(gt: Any, dim: int) -> PostNormLayer:
     if gt.graph_norm:
         raise ConfigError(
             "gt.graph_norm: SAN's layers have none: set it False, and gt.batch_norm or gt.layer_norm True"
@@ -82,16 +85,15 @@ def _san_layer(gt: Any, dim: int) -> SANLayer:
         gt.n_heads,
         gt.dropout,
         gamma=gt.gamma,
-        secondary_edges=_secondary_edges(gt),
+        secondary_edges=_choose_secondary_edges(gt),
         separate=look_up(SAN_LAYERS, gt.layer_type, "gt.layer_type"),
     )
-    return SANLayer(
-        dim, attention, gt.dropout, layer_norm=gt.layer_norm, batch_norm=gt.batch_norm, residual=gt.residual
-    )
+    norm = partial(san_norms, layer_norm=gt.layer_norm, batch_norm=gt.batch_norm)
+    return PostNormLayer(dim, attention, norm, gt.dropout, residual=gt.residual)
 
 
-def _secondary_edges(gt: Any) -> str:
-    """Return which pairs stand beside the edges: gt.full_graph is GraphGPS's switch, gt.secondary_edges Exphormer's."""
+def _choose_secondary_edges(gt: Any) -> str:
+    """Return which pairs join the edges: gt.full_graph is GraphGPS's switch, gt.secondary_edges Exphormer's."""
     if not gt.full_graph or gt.secondary_edges in (None, "", NO_PAIRS):
         return NO_PAIRS
     name = gt.secondary_edges
@@ -101,7 +103,7 @@ def _secondary_edges(gt: Any) -> str:
 
 
 @register("network", "Graphormer")
-def graphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
+def graphormer_network(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """Graphormer (Ying et al. 2021): graphormer.num_layers layers of attention, biased by GraphormerBias, and an MLP.
 
     Without posenc_GraphormerBias in the node encoder, or with its degrees only, the attention has no bias.
@@ -109,13 +111,18 @@ def graphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  #
     Raises:
         ConfigError: graphormer.embed_dim is not gnn.dim_inner, or there is no layer.
     """
-    settings, node = plan.settings, plan.settings.graphormer
+    settings, graphormer = plan.settings, plan.settings.graphormer
     dim = layers_width(settings, "graphormer", "embed_dim", "num_layers")
     biased = plan.has_encoding("GraphormerBias") and not settings.posenc_GraphormerBias.node_degrees_only
     attention = BiasedFullAttention if biased else FullAttention
     layers = [
-        GraphormerLayer(dim, attention(dim, node.num_heads, node.attention_dropout), node.dropout, node.mlp_dropout)
-        for _ in range(node.num_layers)
+        GraphormerLayer(
+            dim,
+            attention(dim, graphormer.num_heads, graphormer.attention_dropout),
+            graphormer.dropout,
+            graphormer.mlp_dropout,
+        )
+        for _ in range(graphormer.num_layers)
     ]
     return stack(plan, dim, dim_out, layers)
 
@@ -125,26 +132,26 @@ def grit_transformer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Modu
     """GRIT: gt.layers layers of attention over all pairs of nodes, RRWP in dataset.node_encoder_name, no messages.
 
     Options of the attention are in gt.grit, those of the norms in grit; gt.batch_norm and gt.layer_norm are of nodes
-    and, with gt.grit.norm_e, of pairs. Nothing reads the pair features behind the last layer, which leaves them out
+    and, with gt.grit.norm_e, of pairs. Nothing reads the pair features after the last layer, which leaves them out
     where that changes nothing: its update has parameters as in the public code, but no gradient.
     """
     dim, gt = layers_width(plan.settings), plan.settings.gt
-    layers = [_grit_layer(plan, dim, last=number == gt.layers - 1) for number in range(gt.layers)]
+    layers = [_build_grit_layer(plan, dim, last=number == gt.layers - 1) for number in range(gt.layers)]
     return stack(plan, dim, dim_out, layers)
 
 
-def _grit_layer(plan: NetworkPlan, dim: int, last: bool) -> GRITLayer:
-    gt, own = plan.settings.gt, plan.settings.grit
-    options = gt.grit
-    norms: dict[str, Any] = {
-        "layer_norm": gt.layer_norm,
-        "batch_norm": gt.batch_norm,
-        "momentum": own.bn_momentum,
-        "running": not own.bn_no_runner,
-    }
-    pair_norm = row_norms(dim, **norms) if options.norm_e else nn.Sequential()
+def _build_grit_layer(plan: NetworkPlan, dim: int, last: bool) -> PostNormLayer:
+    gt, grit, options = plan.settings.gt, plan.settings.grit, plan.settings.gt.grit
+    norm = partial(
+        row_norms,
+        layer_norm=gt.layer_norm,
+        batch_norm=gt.batch_norm,
+        momentum=grit.bn_momentum,
+        running=not grit.bn_no_runner,
+    )
+    pair_norm = norm(dim) if options.norm_e else nn.Sequential()
     update = options.update_e and not last
-    pairs = PairUpdate(dim, gt.dropout, pair_norm, linear=options.O_e, update=update, rezero=own.rezero)
+    pairs = PairUpdate(dim, gt.dropout, pair_norm, linear=options.O_e, update=update, rezero=grit.rezero)
     attention = GRITAttention(
         dim,
         gt.n_heads,
@@ -157,7 +164,7 @@ def _grit_layer(plan: NetworkPlan, dim: int, last: bool) -> GRITLayer:
         deg_scaler=options.deg_scaler,
         out_dropout=gt.dropout,
     )
-    return GRITLayer(dim, attention, gt.dropout, plan.activation(), **norms, rezero=own.rezero)
+    return PostNormLayer(dim, attention, norm, gt.dropout, plan.activation(), rezero=grit.rezero)
 
 
 MIXERS = ("GECO", "Hyena")
@@ -176,7 +183,7 @@ def geco(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa:
     if gt.layer_type not in MIXERS:
         raise ConfigError(
             f"gt.layer_type: model.type GECO stacks {' or '.join(MIXERS)}, not {gt.layer_type}: set one of them, or "
-            "model.type GPSModel for message passing beside it"
+            "model.type GPSModel for message passing, too"
         )
     spec = entries("attention")[gt.layer_type]
     blocks = [
@@ -202,10 +209,10 @@ def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  
     """
     settings = plan.settings
     dim, gt = layers_width(settings), settings.gt
-    attentions = [_edge_attention(plan, dim) for _ in range(gt.layers)]
+    attentions = [_build_edge_attention(plan, dim) for _ in range(gt.layers)]
     layers = [SpexphormerLayer(dim, attention, gt.dropout, norm=norm_of(gt), ffn=gt.FFN) for attention in attentions]
     return SpexphormerModel(
-        encoder=node_encoder_alone(plan, dim),
+        encoder=encoder(plan, dim, reads_edges=False),
         start=TypedEdgeStart(dim, gt.layer_type == "Exphormer" or gt.score_estimator.self_loops),
         layers=layers,
         head=prediction_head(plan, dim, dim_out),
@@ -215,16 +222,16 @@ def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  
     )
 
 
-def _edge_attention(plan: NetworkPlan, dim: int) -> nn.Module:
+def _build_edge_attention(plan: NetworkPlan, dim: int) -> nn.Module:
     """Return the attention of a layer; the vectors of the kinds of edges are the network's."""
     gt = plan.settings.gt
-    known: dict[str, Any] = {name: spec for name, spec in named("attention").items() if spec.name in WHOLE}
-    choice = look_up(known | {SAMPLED: None}, gt.layer_type, "gt.layer_type of model.type Spexphormer")
-    if choice is None:
+    specs: dict[str, Any] = {name: spec for name, spec in named("attention").items() if spec.name in WHOLE}
+    spec = look_up(specs | {SAMPLED: None}, gt.layer_type, "gt.layer_type of model.type Spexphormer")
+    if spec is None:
         if gt.n_heads < 1 or dim % gt.n_heads:
             raise ConfigError(f"gt.dim_hidden ({dim}) must be a multiple of gt.n_heads, got {gt.n_heads}")
         return SampledEdgeAttention(dim, gt.n_heads)
     without_virtual_nodes = {"num_virt_node": 0, "add_edge_index": True, "use_exp_edges": True}
-    attention = plan.build(choice, dim, gt.n_heads, dropout_of(plan, choice), **without_virtual_nodes)
+    attention = plan.build(spec, dim, gt.n_heads, dropout_of(plan, spec), **without_virtual_nodes)
     del attention.initial_state
     return attention

@@ -6,7 +6,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.common.json_files import is_number
+from graphgps_kmip.common.atomic_write import is_number
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.results.run_record import finished_runs, read_run_config

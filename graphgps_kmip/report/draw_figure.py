@@ -15,8 +15,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from graphgps_kmip.common.environment import reproduce_command
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.common.project import reproduce_command
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, FigureSpec
 from graphgps_kmip.experiments.run_status import State, command_status

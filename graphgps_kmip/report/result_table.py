@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.common.json_files import read_artefact
+from graphgps_kmip.common.atomic_write import read_artefact
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.chosen_settings import PublishedRuns

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import scipy
 
-from graphgps_kmip.common.durations import duration
+from graphgps_kmip.common.environment import duration
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.hyperparameter_search import SearchRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from graphgps_kmip.common.json_files import is_number
+from graphgps_kmip.common.atomic_write import is_number
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.results.run_record import Line, metric_names

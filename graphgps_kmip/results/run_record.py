@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.common.atomic_write import replace_file
-from graphgps_kmip.common.json_files import Damaged, is_count, is_number, parsed_object, read_bytes
+from graphgps_kmip.common.atomic_write import Damaged, is_count, is_number, parsed_object, read_bytes, replace_file
 from graphgps_kmip.common.yaml_files import read_yaml
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.results.run_folder import CONFIG, RECORD, SPLITS, run_folders, stats_file, writing

@@ -39,10 +39,12 @@ def _finish(value: Tensor, weight: Tensor) -> Terms:
     return value.sum(), weight.sum().to(value.dtype).clamp(min=NO_WEIGHT).detach()
 
 
-def check_shape(got: Tensor, expected: tuple[int, ...], fix: str) -> None:
+def check_shape(true: Tensor, expected: tuple[int, ...], fix: str) -> None:
     """Raise an `InputError` with the fix if labels have another shape than the model output needs."""
-    if tuple(got.shape) != expected:
-        raise InputError(f"The labels have shape {tuple(got.shape)}; this output of the model needs {expected}; {fix}.")
+    if tuple(true.shape) != expected:
+        raise InputError(
+            f"The labels have shape {tuple(true.shape)}; this output of the model needs {expected}; {fix}."
+        )
 
 
 def _class_labels(pred: Tensor, true: Tensor, num_classes: int) -> Tensor:
@@ -62,7 +64,7 @@ def _class_labels(pred: Tensor, true: Tensor, num_classes: int) -> Tensor:
     return true.long()
 
 
-def _multi(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
+def _check_multi(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
     pred = full_precision(pred)
     if pred.ndim != 2:
         raise InputError(
@@ -72,28 +74,23 @@ def _multi(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
     return pred, _class_labels(pred, true, pred.shape[1])
 
 
-def _binary(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
+def _check_binary(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
     pred = full_precision(pred)
     if pred.ndim != 1:
         raise InputError(f"The model gives {tuple(pred.shape)}; two classes need one logit a row; set its width to 1.")
     return pred, _class_labels(pred, true, 2)
 
 
-def _real(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
+def _check_real(pred: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
     pred, true = full_precision(pred), squeeze(true)
     check_shape(true, tuple(pred.shape), "store y as (rows, targets), as wide as the output of the model")
     return pred, true.to(pred.dtype)
 
 
 def class_weights(true: Tensor, num_classes: int, all_reduce: Reduce = identity) -> Tensor:
-    """Weigh the classes by their share of the batch: `w_c = (n - n_c) / n`, 0 for a class that is absent.
+    """Weigh the classes by their share of the global batch: `w_c = (n - n_c) / n`, 0 for a class that is absent.
 
-    Args:
-        true: labels 0..C-1.
-        num_classes: C.
-        all_reduce: sums the counts over the processes, so that "the batch" is the global one.
-
-    Shapes: true `(N,)` -> `(C,)` float64.
+    Shapes: true `(N,)` in 0..C-1 -> `(C,)` float64.
     """
     count = all_reduce(counts(true, num_classes)).double()
     total = count.sum().clamp(min=1)
@@ -102,13 +99,13 @@ def class_weights(true: Tensor, num_classes: int, all_reduce: Reduce = identity)
 
 def cross_entropy_multi(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:  # noqa: ARG001
     """Negative log-likelihood of the log-softmax: pred `(N, C)`, true `(N,)` in 0..C-1."""
-    pred, true = _multi(pred, true)
+    pred, true = _check_multi(pred, true)
     return _finish(F.cross_entropy(pred, true, reduction="none"), torch.ones_like(true))
 
 
 def cross_entropy_binary(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:  # noqa: ARG001
     """Binary cross entropy of one logit a row: pred `(N,)` or `(N, 1)`, true 0 or 1."""
-    pred, true = _binary(pred, true)
+    pred, true = _check_binary(pred, true)
     value = F.binary_cross_entropy_with_logits(pred, true.to(pred.dtype), reduction="none")
     return _finish(value, torch.ones_like(true))
 
@@ -120,31 +117,31 @@ def cross_entropy_ranked(pred: Tensor, true: Tensor, all_reduce: Reduce = identi
 
 def l1_ranked(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:  # noqa: ARG001
     """Distance of the first column to the label, 0 or 1, as Exphormer's file of PCQM-Contact asks: pred `(L, 5)`."""
-    pred, true = _binary(pred[:, 0], true)
+    pred, true = _check_binary(pred[:, 0], true)
     return _finish((pred - true).abs(), torch.ones_like(true))
 
 
 def cross_entropy_multilabel(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:  # noqa: ARG001
-    """Binary cross entropy over all labels that are known: pred `(N, L)`, true `(N, L)` in {0, 1, NaN = unknown}."""
+    """Binary cross entropy over all labels but the unknown: pred `(N, L)`, true `(N, L)` in {0, 1, NaN = unknown}."""
     here = host_copy(true)
-    pred, true = _real(pred, true)
-    is_known = ~true.isnan()
+    pred, true = _check_real(pred, true)
+    is_labelled = ~true.isnan()
     if ((here != 0) & (here != 1) & ~here.isnan()).any():
         raise InputError("A label is neither 0, 1 nor NaN (unknown); classification_multilabel allows these only.")
-    value = F.binary_cross_entropy_with_logits(pred, true.where(is_known, torch.zeros_like(true)), reduction="none")
-    return _finish(value * is_known, is_known)
+    value = F.binary_cross_entropy_with_logits(pred, true.where(is_labelled, torch.zeros_like(true)), reduction="none")
+    return _finish(value * is_labelled, is_labelled)
 
 
 def weighted_cross_entropy_multi(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:
     """Cross entropy with `class_weights` of the batch, divided by the sum of the weights of its rows."""
-    pred, true = _multi(pred, true)
+    pred, true = _check_multi(pred, true)
     weight = class_weights(true, pred.shape[1], all_reduce).to(pred.dtype)[true]
     return _finish(weight * F.cross_entropy(pred, true, reduction="none"), weight)
 
 
 def weighted_cross_entropy_binary(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:
     """Binary cross entropy times `class_weights[true]`, divided by the number of rows (not by the weights)."""
-    pred, true = _binary(pred, true)
+    pred, true = _check_binary(pred, true)
     weight = class_weights(true, 2, all_reduce).to(pred.dtype)[true]
     value = F.binary_cross_entropy_with_logits(pred, true.to(pred.dtype), reduction="none")
     return _finish(weight * value, torch.ones_like(true))
@@ -160,7 +157,7 @@ def elementwise(function: Callable[..., Tensor]) -> Loss:
     """Turn a function of predicted and true targets into a loss: the mean over all entries."""
 
     def loss(pred: Tensor, true: Tensor, all_reduce: Reduce = identity) -> Terms:  # noqa: ARG001
-        value = function(*_real(pred, true), reduction="none")
+        value = function(*_check_real(pred, true), reduction="none")
         return _finish(value, torch.ones_like(value))
 
     return loss
@@ -176,36 +173,33 @@ def summed(loss: Loss) -> Loss:
     return sum_loss
 
 
-register(
-    "loss",
-    "cross_entropy",
-    {
-        "classification_multi": cross_entropy_multi,
-        "classification_binary": cross_entropy_binary,
-        "classification_multilabel": cross_entropy_multilabel,
-        "link_ranking": cross_entropy_ranked,
-        "link_prediction": cross_entropy_binary,
-        "subtoken_prediction": cross_entropy_words,
-    },
-    summary="cross entropy; several classes, two classes (one logit), several labels (NaN = unknown), pairs or words",
-)
-register(
-    "loss",
-    "subtoken_cross_entropy",
-    {"subtoken_prediction": cross_entropy_words},
-    summary="cross_entropy of words under ogb's name",
-)
-register(
-    "loss",
-    "weighted_cross_entropy",
-    {"classification_multi": weighted_cross_entropy_multi, "classification_binary": weighted_cross_entropy_binary},
-    summary="cross entropy with class weights (n - n_c) / n from the batch",
-)
-register(
-    "loss",
-    "l1",
-    {"regression": elementwise(F.l1_loss), "link_ranking": l1_ranked},
-    summary="mean absolute error; of pairs, of the score to its label 0 or 1",
-)
-register("loss", "smoothl1", {"regression": elementwise(F.smooth_l1_loss)}, summary="Huber-like L1, quadratic below 1")
-register("loss", "mse", {"regression": elementwise(F.mse_loss)}, summary="mean squared error")
+# Name -> forms by task, summary.
+LOSSES: dict[str, tuple[dict[str, Loss], str]] = {
+    "cross_entropy": (
+        {
+            "classification_multi": cross_entropy_multi,
+            "classification_binary": cross_entropy_binary,
+            "classification_multilabel": cross_entropy_multilabel,
+            "link_ranking": cross_entropy_ranked,
+            "link_prediction": cross_entropy_binary,
+            "subtoken_prediction": cross_entropy_words,
+        },
+        "cross entropy; several classes, two classes (one logit), several labels (NaN = unknown), pairs or words",
+    ),
+    "subtoken_cross_entropy": (
+        {"subtoken_prediction": cross_entropy_words},
+        "cross_entropy of words under ogb's name",
+    ),
+    "weighted_cross_entropy": (
+        {"classification_multi": weighted_cross_entropy_multi, "classification_binary": weighted_cross_entropy_binary},
+        "cross entropy with class weights (n - n_c) / n from the batch",
+    ),
+    "l1": (
+        {"regression": elementwise(F.l1_loss), "link_ranking": l1_ranked},
+        "mean absolute error; of pairs, of the score to its label 0 or 1",
+    ),
+    "smoothl1": ({"regression": elementwise(F.smooth_l1_loss)}, "Huber-like L1, quadratic below 1"),
+    "mse": ({"regression": elementwise(F.mse_loss)}, "mean squared error"),
+}
+for _name, (_forms, _summary) in LOSSES.items():
+    register("loss", _name, _forms, summary=_summary)

@@ -37,25 +37,19 @@ SCORES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def _unknown(key: str, got: str, allowed: Iterable[str]) -> InputError:
-    return InputError(f"{key} is {got!r}, which does not fit.{suggest(got, allowed)}")
+def _refuse_name(key: str, name: str, allowed: Iterable[str]) -> InputError:
+    return InputError(f"{key} is {name!r}, which does not fit.{suggest(name, allowed)}")
 
 
-Options = Callable[[Spec], Mapping[str, Any]]
+Options = Callable[[Spec], Mapping[str, Any]]  # registry entry -> values of its keyword-only arguments
 
 
-def _defaults(spec: Spec) -> Mapping[str, Any]:  # noqa: ARG001
+def _use_defaults(spec: Spec) -> Mapping[str, Any]:  # noqa: ARG001
     return {}
 
 
-def functions_of(kind: str, task: str, options: Options = _defaults) -> dict[str, Callable[..., Any]]:
-    """Return the losses or metrics of one task by name, aliases included.
-
-    Args:
-        kind (str): ``"loss"`` or ``"metric"``.
-        task (str): Name as of `Task.name`.
-        options (callable, optional): Registry entry -> values of its keyword-only arguments. (default: their defaults)
-    """
+def functions_of(kind: str, task: str, options: Options = _use_defaults) -> dict[str, Callable[..., Any]]:
+    """Return the losses or metrics (kind ``"loss"`` or ``"metric"``) of a `Task.name` by name and alias."""
     functions = {}
     for name, spec in named(kind).items():
         if isinstance(spec.component, Mapping):
@@ -67,18 +61,18 @@ def functions_of(kind: str, task: str, options: Options = _defaults) -> dict[str
     return functions
 
 
-def _whole_split(score: Tensor, true: Tensor, form: Metric, thresh: float) -> float:
+def _judge_split(score: Tensor, true: Tensor, form: Metric, thresh: float) -> float:
     return form(full_precision(score), squeeze(true), thresh)
 
 
-def _selection(metric_best: str, metric_agg: str, metrics: Iterable[str]) -> tuple[str, bool]:
+def _choose_metric(metric_best: str, metric_agg: str, metrics: Iterable[str]) -> tuple[str, bool]:
     """Return the value that selects the epoch and whether more of it is better."""
     if metric_best in ("auto", "loss"):
         return "loss", False
     if metric_best not in metrics:
-        raise _unknown("metric_best", metric_best, ["auto", "loss", *metrics])
+        raise _refuse_name("metric_best", metric_best, ["auto", "loss", *metrics])
     if metric_agg not in ("argmax", "argmin"):
-        raise _unknown("metric_agg", metric_agg, ["argmax", "argmin"])
+        raise _refuse_name("metric_agg", metric_agg, ["argmax", "argmin"])
     maximize = named("metric")[metric_best].traits.maximize
     if maximize != (metric_agg == "argmax"):
         right = "argmax" if maximize else "argmin"
@@ -94,7 +88,7 @@ def make_task(
     metric_agg: str = "argmax",
     reduction: str = "mean",
     thresh: float = 0.5,
-    options: Options = _defaults,
+    options: Options = _use_defaults,
 ) -> Task:
     """Build the task that a config describes.
 
@@ -116,19 +110,19 @@ def make_task(
     if task_type == "classification":
         name = "classification_binary" if dim_out <= 2 else "classification_multi"
     elif task_type not in SCORES:
-        raise _unknown("dataset.task_type", task_type, ["classification", *SCORES])
+        raise _refuse_name("dataset.task_type", task_type, ["classification", *SCORES])
     losses = functions_of("loss", name, options)
     if loss_fun not in losses:
-        raise _unknown(f"model.loss_fun (task {name})", loss_fun, losses)
+        raise _refuse_name(f"model.loss_fun (task {name})", loss_fun, losses)
     if reduction not in ("mean", "sum"):
-        raise _unknown("model.size_average", reduction, ["mean", "sum"])
+        raise _refuse_name("model.size_average", reduction, ["mean", "sum"])
     forms = functions_of("metric", name, options)
-    best, maximize = _selection(metric_best, metric_agg, forms)
+    best, maximize = _choose_metric(metric_best, metric_agg, forms)
     return Task(
         name=name,
         loss=losses[loss_fun] if reduction == "mean" else summed(losses[loss_fun]),
         score=SCORES[name],
-        metrics={key: partial(_whole_split, form=form, thresh=thresh) for key, form in forms.items()},
+        metrics={key: partial(_judge_split, form=form, thresh=thresh) for key, form in forms.items()},
         metric_best=best,
         maximize=maximize,
     )

@@ -22,8 +22,10 @@ from graphgps_kmip.registry import register
 WORDS = 5_000  # of ogbg-code2's vocabulary, after which come unknown and end
 UNKNOWN, END = WORDS, WORDS + 1
 
+Metric = Callable[[Tensor, Tensor, float], float]  # score, labels, threshold -> value over a whole split
 
-def _of_torchmetrics(name: str, **fixed: Any) -> Callable[..., Tensor]:
+
+def load_torchmetric(name: str, **fixed: Any) -> Callable[..., Tensor]:
     """Return a function of ``torchmetrics.functional``, which is imported at the first call: that takes a second."""
 
     def metric(*args: Any, **options: Any) -> Tensor:
@@ -43,11 +45,7 @@ def _sorted_parts(score: Tensor, true: Tensor) -> tuple[np.ndarray, np.ndarray]:
 def area_under_roc(score: Tensor, true: Tensor) -> float:
     """Return the probability that a positive is scored above a negative, ties counting a half.
 
-    Args:
-        score: any real numbers.
-        true: 0 or 1.
-
-    Shapes: score `(N,)`, true `(N,)`; nan if positives or negatives are absent. O(N log N).
+    Shapes: score `(N,)`, true `(N,)` 0 or 1; nan if positives or negatives are absent. O(N log N).
     """
     positive, negative = _sorted_parts(score, true)
     if not (len(positive) and len(negative)):
@@ -59,12 +57,7 @@ def area_under_roc(score: Tensor, true: Tensor) -> float:
 def average_precision(score: Tensor, true: Tensor) -> float:
     """Return the mean over the positives of the precision among all rows scored as high or higher.
 
-    Args:
-        score: any real numbers.
-        true: 0 or 1.
-
-    Shapes: score `(N,)`, true `(N,)`; nan if positives or negatives are absent: ogb leaves out such
-    a label. O(N log N).
+    Shapes: score `(N,)`, true `(N,)` 0 or 1; nan if positives or negatives are absent, as ogb has it. O(N log N).
     """
     positive, negative = _sorted_parts(score, true)
     if not (len(positive) and len(negative)):
@@ -108,24 +101,24 @@ def f1_of_words(score: Tensor, true: Tensor, _thresh: float) -> float:
     """Return the mean over names of F1 between the set of predicted words and that of true words, as ogb judges.
 
     Words after the first end do not count. An unknown word is never predicted right, and each unknown one in a true
-    name counts as a word of its own. True names are known as far as they are long here: ogb counts further words too.
+    name counts as another word. Of true names only the words that the data holds count: ogb counts further ones, too.
 
     Shapes: (N, L) predicted, (N, L) true -> a number, nan without names.
     """
-    predicted, true = _distinct(score.long()), _distinct(true.long(), but=UNKNOWN)
+    predicted, true = _blank_repeats(score.long()), _blank_repeats(true.long(), but=UNKNOWN)
     same = (predicted[:, :, None] == true[:, None, :]) & (predicted < UNKNOWN)[:, :, None]
     total = (predicted < END).sum(1) + (true < END).sum(1)
     return float((2 * same.sum((1, 2)) / total.clamp(min=1)).double().mean())
 
 
-def _distinct(words: Tensor, but: int = END) -> Tensor:
-    """Return the words with `END` from the first end on and where a word, `but` this one, stood before; (N, L)."""
+def _blank_repeats(words: Tensor, but: int = END) -> Tensor:
+    """Return the words (N, L) with `END` from the first end on and in place of repeated words other than `but`."""
     words = words.where((words == END).cumsum(1) == 0, END)
     before = (words[:, :, None] == words[:, None, :]).tril(-1).any(2)
     return words.where(~before | (words == but), END)
 
 
-# Name, function of a rank, summary.
+# Name -> function of a rank, summary.
 OF_RANK: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "hits@1": (lambda rank: rank <= 1, "share of positive pairs of rank 1"),
     "hits@3": (lambda rank: rank <= 3, "share of positive pairs of rank 3 or better"),
@@ -140,14 +133,11 @@ CANDIDATES = (
 )
 
 
-def mean_over_graphs(column: int, value: Callable[[Tensor], Tensor]) -> Callable[[Tensor, Tensor, float], float]:
+def mean_over_graphs(column: int, value: Callable[[Tensor], Tensor]) -> Metric:
     """Return the metric: mean over graphs of the mean over their positive pairs of ``value(rank)``.
 
-    Graphs without positive pairs have no rank and are left out (GraphGPS lets them count 0).
-
-    Args:
-        column: of the score, with the rank; column 1 holds the number of positive pairs in the pair's graph.
-        value: what is averaged.
+    The rank is in this column of the score, the number of positive pairs of the graph in column 1. Graphs without
+    positive pairs are left out (GraphGPS lets them count 0).
 
     Shapes: score (L, 5), true (L,) 0 or 1 -> a number, nan without positive pairs.
     """
@@ -160,10 +150,10 @@ def mean_over_graphs(column: int, value: Callable[[Tensor], Tensor]) -> Callable
     return metric
 
 
-def hits_above(k: int) -> Callable[[Tensor, Tensor, float], float]:
+def hits_above(k: int) -> Metric:
     """Return ogb's hits@k: share of the positive pairs that score above the k-th best negative pair of the split.
 
-    Shapes: score (L,), true (L,) 0 or 1 -> a number: 1 if there are fewer than k negative pairs, nan without positive.
+    It is 1 if there are fewer than k negative pairs, nan without positive ones. Shapes: score (L,), true (L,) 0 or 1.
     """
 
     def metric(score: Tensor, true: Tensor, _thresh: float) -> float:
@@ -176,69 +166,60 @@ def hits_above(k: int) -> Callable[[Tensor, Tensor, float], float]:
     return metric
 
 
-Metric = Callable[[Tensor, Tensor, float], float]
-
 # GraphGPS's rule too: sorting every class of 1e7 rows takes longer than the epoch.
 AUC_MAX_ROWS = 10_000_000
 
 
-def _mean_over_labels(metric: Callable[[Tensor, Tensor], float]) -> Metric:
-    """Average over the labels for which the metric is defined, each over its known rows (label not NaN)."""
+def mean_over_labels(metric: Callable[[Tensor, Tensor], float]) -> Metric:
+    """Average over the labels for which the metric is defined, each over the rows whose label is not NaN."""
 
     def mean(score: Tensor, true: Tensor, _thresh: float) -> float:
         values = []
         for column, label in zip(score.reshape(len(score), -1).T, true.reshape(len(true), -1).T, strict=True):
-            is_known = ~label.isnan()
-            if is_known.any():
-                values.append(metric(column[is_known], label[is_known].long()))
+            is_labelled = ~label.isnan()
+            if is_labelled.any():
+                values.append(metric(column[is_labelled], label[is_labelled].long()))
         return float(torch.tensor(values, dtype=torch.float64).nanmean())
 
     return mean
 
 
-def _auc_one_vs_rest(score: Tensor, true: Tensor, _thresh: float) -> float:
+def auc_one_vs_rest(score: Tensor, true: Tensor, _thresh: float) -> float:
+    """Return the mean over classes of the area under the ROC curve of each one against the rest."""
     if len(score) >= AUC_MAX_ROWS:
         return float("nan")
     values = [area_under_roc(column, true == c) for c, column in enumerate(score.T)]
     return float(torch.tensor(values, dtype=torch.float64).nanmean())
 
 
-def _auc_binary(score: Tensor, true: Tensor, _thresh: float) -> float:
-    return area_under_roc(score, true)
+def judge_class(name: str, **options: str) -> Metric:
+    """Judge the most probable class by a function of torchmetrics."""
+    metric = load_torchmetric(f"classification.{name}", **options)
+    return lambda score, true, _thresh: float(
+        metric(score.argmax(-1), true, num_classes=score.shape[-1], validate_args=False)
+    )
 
 
-def _of_classes(name: str, **fixed: str) -> Metric:
-    """Score the most probable class by a function of torchmetrics."""
-    metric = _of_torchmetrics(f"classification.{name}", **fixed)
-
-    def judge(score: Tensor, true: Tensor, _thresh: float) -> float:
-        return float(metric(score.argmax(-1), true, num_classes=score.shape[-1], validate_args=False))
-
-    return judge
-
-
-def _of_decision(name: str, **fixed: Any) -> Metric:
+def judge_decision(name: str, **options: Any) -> Metric:
     """Judge the decision `probability > thresh` between two classes by a function of torchmetrics."""
-    metric = _of_torchmetrics(f"classification.{name}", **fixed)
-
-    def judge(score: Tensor, true: Tensor, thresh: float) -> float:
-        return float(metric((score > thresh).long(), true, validate_args=False))
-
-    return judge
+    metric = load_torchmetric(f"classification.{name}", **options)
+    return lambda score, true, thresh: float(metric((score > thresh).long(), true, validate_args=False))
 
 
-def _accuracy_multilabel(score: Tensor, true: Tensor, thresh: float) -> float:
-    right = _mean_over_labels(lambda s, t: float(((s.sigmoid() > thresh) == t.bool()).float().mean()))
-    return right(score, true, thresh)
+def accuracy_multilabel(score: Tensor, true: Tensor, thresh: float) -> float:
+    """Return the mean over labels of the share of right decisions."""
+    mean = mean_over_labels(lambda s, t: float(((s.sigmoid() > thresh) == t.bool()).float().mean()))
+    return mean(score, true, thresh)
 
 
-def _f1_multilabel(score: Tensor, true: Tensor, thresh: float) -> float:
-    """Pool the decisions on all known labels (micro average), as GraphSAINT does for Yelp."""
-    is_known, f1 = ~true.isnan(), _of_torchmetrics("classification.binary_f1_score")
-    return float(f1((score.sigmoid() > thresh)[is_known].long(), true[is_known].long(), validate_args=False))
+def f1_multilabel(score: Tensor, true: Tensor, thresh: float) -> float:
+    """Pool the decisions on all labels that are not NaN (micro average), as GraphSAINT does for Yelp."""
+    is_labelled, f1 = ~true.isnan(), load_torchmetric("classification.binary_f1_score")
+    decision = (score.sigmoid() > thresh)[is_labelled]
+    return float(f1(decision.long(), true[is_labelled].long(), validate_args=False))
 
 
-def _of_targets(metric: Callable[[Tensor, Tensor], Tensor | float]) -> Metric:
+def mean_over_targets(metric: Callable[[Tensor, Tensor], Tensor | float]) -> Metric:
     """Average over the targets, in float64: the difference of large sums ruins r2 in float32."""
 
     def mean(score: Tensor, true: Tensor, _thresh: float) -> float:
@@ -248,76 +229,63 @@ def _of_targets(metric: Callable[[Tensor, Tensor], Tensor | float]) -> Metric:
     return mean
 
 
-_MULTI, _BINARY, _LABELS, _REAL = (
-    "classification_multi",
-    "classification_binary",
-    "classification_multilabel",
-    "regression",
-)
-
-register(
-    "metric",
-    "accuracy",
-    {
-        _MULTI: _of_classes("multiclass_accuracy", average="micro"),
-        _BINARY: _of_decision("binary_accuracy"),
-        _LABELS: _accuracy_multilabel,
-    },
-    summary="share of rows that are right (several labels: mean over labels)",
-)
-register(
-    "metric",
-    "f1",
-    {
-        _MULTI: _of_classes("multiclass_f1_score", average="macro"),
-        _BINARY: _of_decision("binary_f1_score"),
-        _LABELS: _f1_multilabel,
-        "subtoken_prediction": f1_of_words,
-    },
-    summary="harmonic mean of precision and recall: macro over classes; of class 1 of two; micro over labels; of words",
-)
-register("metric", "precision", {_BINARY: _of_decision("binary_precision")}, summary="precision of class 1")
-register("metric", "recall", {_BINARY: _of_decision("binary_recall")}, summary="recall of class 1")
-register(
-    "metric",
-    "auc",
-    {
-        _MULTI: _auc_one_vs_rest,
-        _BINARY: _auc_binary,
-        _LABELS: _mean_over_labels(area_under_roc),
-        "link_prediction": _auc_binary,
-    },
-    summary="area under the ROC curve: mean over classes (one against the rest) or labels that have both outcomes",
-)
-register(
-    "metric",
-    "ap",
-    {_LABELS: _mean_over_labels(average_precision)},
-    summary="exact average precision, mean over labels that have both outcomes",
-)
-register(
-    "metric",
-    "accuracy-SBM",
-    {
-        _MULTI: _of_classes("multiclass_recall", average="macro"),
-        _BINARY: _of_decision("multiclass_recall", num_classes=2, average="macro"),
-    },
-    summary="mean recall of the classes in labels or predictions",
-)
-register(
-    "metric",
-    "mIoU",
-    {_MULTI: _of_classes("multiclass_jaccard_index", average="macro")},
-    summary="mean over the classes in labels or predictions of TP / (TP + FP + FN)",
-)
+MULTI, BINARY, LABELS = "classification_multi", "classification_binary", "classification_multilabel"
+# Name -> forms by task, summary; of all of them larger is better.
+METRICS: dict[str, tuple[dict[str, Metric], str]] = {
+    "accuracy": (
+        {
+            MULTI: judge_class("multiclass_accuracy", average="micro"),
+            BINARY: judge_decision("binary_accuracy"),
+            LABELS: accuracy_multilabel,
+        },
+        "share of rows that are right (several labels: mean over labels)",
+    ),
+    "f1": (
+        {
+            MULTI: judge_class("multiclass_f1_score", average="macro"),
+            BINARY: judge_decision("binary_f1_score"),
+            LABELS: f1_multilabel,
+            "subtoken_prediction": f1_of_words,
+        },
+        "harmonic mean of precision and recall: macro over classes; of class 1 of two; micro over labels; of words",
+    ),
+    "precision": ({BINARY: judge_decision("binary_precision")}, "precision of class 1"),
+    "recall": ({BINARY: judge_decision("binary_recall")}, "recall of class 1"),
+    "auc": (
+        {
+            MULTI: auc_one_vs_rest,
+            BINARY: lambda score, true, _thresh: area_under_roc(score, true),
+            LABELS: mean_over_labels(area_under_roc),
+            "link_prediction": lambda score, true, _thresh: area_under_roc(score, true),
+        },
+        "area under the ROC curve: mean over classes (one against the rest) or labels that have both outcomes",
+    ),
+    "ap": (
+        {LABELS: mean_over_labels(average_precision)},
+        "exact average precision, mean over labels that have both outcomes",
+    ),
+    "accuracy-SBM": (
+        {
+            MULTI: judge_class("multiclass_recall", average="macro"),
+            BINARY: judge_decision("multiclass_recall", num_classes=2, average="macro"),
+        },
+        "mean recall of the classes in labels or predictions",
+    ),
+    "mIoU": (
+        {MULTI: judge_class("multiclass_jaccard_index", average="macro")},
+        "mean over the classes in labels or predictions of TP / (TP + FP + FN)",
+    ),
+}
+for _name, (_forms, _summary) in METRICS.items():
+    register("metric", _name, _forms, summary=_summary)
 for _name, _metric, _maximize, _summary in (
-    ("mae", _of_torchmetrics("mean_absolute_error"), False, "mean absolute error"),
+    ("mae", load_torchmetric("mean_absolute_error"), False, "mean absolute error"),
     ("r2", r2, True, "coefficient of determination, mean over targets"),
     ("spearmanr", spearman, True, "Spearman correlation of ranks"),
-    ("mse", _of_torchmetrics("mean_squared_error"), False, "mean squared error"),
-    ("rmse", _of_torchmetrics("mean_squared_error", squared=False), False, "root of mse, mean over targets"),
+    ("mse", load_torchmetric("mean_squared_error"), False, "mean squared error"),
+    ("rmse", load_torchmetric("mean_squared_error", squared=False), False, "root of mse, mean over targets"),
 ):
-    register("metric", _name, {_REAL: _of_targets(_metric)}, maximize=_maximize, summary=_summary)
+    register("metric", _name, {"regression": mean_over_targets(_metric)}, maximize=_maximize, summary=_summary)
 for _suffix, _column, _among in CANDIDATES:
     for _name, (_value, _what) in OF_RANK.items():
         _forms = {"link_ranking": mean_over_graphs(_column, _value)}

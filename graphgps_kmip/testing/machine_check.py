@@ -23,8 +23,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import graphgps_kmip.networks  # noqa: F401 (registers k-MIP)
+from graphgps_kmip.common.atomic_write import write_json
 from graphgps_kmip.common.environment import code_version, hardware, package_versions
-from graphgps_kmip.common.json_files import write_json
 from graphgps_kmip.errors import ConfigError, report_mistakes
 from graphgps_kmip.ops.sparse_attention import sparse_attention
 from graphgps_kmip.registry import AttentionTraits, Spec, entries

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain
+from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain, shortened
 from graphgps_kmip.errors import CheckpointError
 from graphgps_kmip.results.run_folder import best_checkpoint_file, checkpoint_file, numbered, stats_file, writing
-from graphgps_kmip.results.run_record import read_stats, sync_stats, trim_stats
+from graphgps_kmip.results.run_record import sync_stats, trim_stats
 from graphgps_kmip.train.distributed import gather_objects, on_rank_zero
 from graphgps_kmip.train.settings import RunState, TrainSettings
 
@@ -34,13 +34,8 @@ KEYS = "model_state optimizer_state scheduler_state epoch best val_loss seconds 
 class Checkpointer:
     """Keeps the state after the last completed epoch in memory, and writes it when it is due or the run is stopped.
 
-    Args:
-        run_dir: the run's folder.
-        settings: period, best, clean, resume.
-        model: the plain model, not as Fabric wraps it.
-        optimizer: likewise.
-        scheduler: the learning-rate scheduler.
-        fabric: all processes take part in `keep` and `resume`; the first one writes.
+    Model and optimizer are the plain ones, not as Fabric wraps them. All processes take part in `keep` and `resume`;
+    the first one writes.
     """
 
     def __init__(
@@ -95,16 +90,13 @@ class Checkpointer:
         return f"the last good checkpoint is {path}; train.auto_resume True goes on from it."
 
     def resume(self) -> RunState:
-        """Load the newest checkpoint, or that of `epoch_resume`, and drop what came later.
-
-        Returns:
-            The state after that epoch; a fresh one if there is no checkpoint.
+        """Load the newest checkpoint, or that of `epoch_resume`, drop what came later, and return the state after it.
 
         Raises:
             CheckpointError: it cannot be used; nothing was changed on disk.
             ResultsError: a stats.json is damaged; nothing was changed on disk.
         """
-        path = on_rank_zero(self.fabric, self._choose)
+        path = on_rank_zero(self.fabric, self._choose_checkpoint)
         state = RunState()
         if path is not None:
             content = read_checkpoint(path, self.settings.config_hash)
@@ -118,15 +110,16 @@ class Checkpointer:
                 self.optimizer.load_state_dict(content["optimizer_state"])
                 self.scheduler.load_state_dict(content["scheduler_state"])
             except (LookupError, ValueError, TypeError, AttributeError) as error:
-                reason = str(error).splitlines()[0][:120]
-                text = f"The checkpoint {path} does not fit the optimizer or its schedule ({reason}); {_fix(path)}"
-                raise CheckpointError(text) from error
+                raise CheckpointError(
+                    f"The checkpoint {path} does not fit the optimizer or its schedule ({shortened(str(error))}); "
+                    f"{_suggest_fix(path)}"
+                ) from error
             set_random_state(content["rng"][self.fabric.global_rank])
             state = RunState(**{field.name: content[field.name] for field in fields(RunState)})
         on_rank_zero(self.fabric, lambda: self._drop_after(state.epoch))
         return state
 
-    def _choose(self) -> Path | None:
+    def _choose_checkpoint(self) -> Path | None:
         checkpoints = numbered(self.run_dir)
         epoch = self.settings.epoch_resume if self.settings.epoch_resume >= 0 else max(checkpoints, default=-1)
         if epoch < 0 and stats_file(self.run_dir, "train").exists():
@@ -136,11 +129,6 @@ class Checkpointer:
             raise CheckpointError(
                 f"train.epoch_resume is {epoch}; {self.run_dir / 'ckpt'} has the epochs {epochs}; choose one of them, "
                 "or -1 for the newest."
-            )
-        if epoch >= 0 and epoch not in read_stats(self.run_dir, "train"):  # a table would lack epochs
-            raise CheckpointError(
-                f"{stats_file(self.run_dir, 'train')} lacks epoch {epoch}, that of {checkpoints[epoch]}: "
-                "restore the file, or set train.auto_resume False to move the run aside and start anew."
             )
         return checkpoints.get(epoch)
 
@@ -157,11 +145,7 @@ class Checkpointer:
 
 
 def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a checkpoint; `path` holds the old content or the new, whenever the process is killed.
-
-    Raises:
-        CheckpointError: it cannot be written; earlier checkpoints are as they were.
-    """
+    """Write a checkpoint in one step; a CheckpointError if it cannot be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_plain(path, dict(content))
@@ -181,9 +165,9 @@ def read_checkpoint(path: Path, config_hash: str) -> dict[str, Any]:
     try:
         content = load_plain(path)
     except UnreadableFile as error:
-        raise CheckpointError(f"The checkpoint {path} cannot be read ({error}); {_fix(path)}") from error
+        raise CheckpointError(f"The checkpoint {path} cannot be read ({error}); {_suggest_fix(path)}") from error
     if not isinstance(content, dict) or not content.keys() >= set(KEYS):
-        raise CheckpointError(f"The checkpoint {path} is not one of this package; {_fix(path)}")
+        raise CheckpointError(f"The checkpoint {path} is not one of this package; {_suggest_fix(path)}")
     if content["config_hash"] != config_hash:
         raise CheckpointError(
             f"The checkpoint {path} is of configuration {content['config_hash']!r}, this run of {config_hash!r}; set "
@@ -193,36 +177,22 @@ def read_checkpoint(path: Path, config_hash: str) -> dict[str, Any]:
 
 
 def load_model_state(model: nn.Module, state: Mapping[str, Any], path: Path) -> None:
-    """Load a model's state.
-
-    Raises:
-        CheckpointError: parameters are missing, too many, or of other shapes; names up to three of them.
-    """
-    shapes, model_shapes = (
-        {name: tuple(value.shape) for name, value in tensors.items() if isinstance(value, Tensor)}
-        for tensors in (state, model.state_dict())
-    )
-    problems = [f"{name} is missing" for name in model_shapes if name not in shapes]
-    problems += [f"{name} is unknown" for name in shapes if name not in model_shapes]
-    problems += [
-        f"{name} is {shapes[name]}, the model's {shape}"
-        for name, shape in model_shapes.items()
-        if name in shapes and shapes[name] != shape
-    ]
-    if problems:
-        more = f" and {len(problems) - 3} more" if len(problems) > 3 else ""
+    """Load a model's state; a CheckpointError names parameters that are missing, too many, or of other shapes."""
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        problems = shortened(str(error).partition(":")[2])
         raise CheckpointError(
-            f"The checkpoint {path} does not fit the model: {'; '.join(problems[:3])}{more}; build the model with the "
-            "settings the checkpoint was made with."
-        )
-    model.load_state_dict(state)
+            f"The checkpoint {path} does not fit the model: {problems}; build the model with the settings that the "
+            "checkpoint was made with."
+        ) from error
 
 
-def _fix(path: Path) -> str:
-    others = {epoch: other for epoch, other in numbered(path.parent.parent).items() if other != path}
+def _suggest_fix(path: Path) -> str:
+    others = [(epoch, other) for epoch, other in numbered(path.parent.parent).items() if other != path]
     if not others:
         return "there is no other one: delete it to start from epoch 0."
-    epoch, other = max(others.items())
+    epoch, other = max(others)
     return f"delete it to go on from {other}, or set train.epoch_resume {epoch}."
 
 

@@ -1,19 +1,15 @@
 """Multi-process training (DDP): one global batch for each step, and collectives for losses, scores and objects.
 
 Rank r of W trains on rows r, r + W, r + 2W, ... of each global batch; a rank whose share is empty gets one graph in a
-batch with `filler = True`, which runs forward and backward so that the collectives match, but none of its rows counts
-(except in the statistics of batch norms, which are those of all processes: `batch_norm`). With (total_r, weight_r) from
-the task, rank r runs backward on total_r * W / sum_r weight_r; DDP averages over W, so the gradient is that of
-sum(total) / sum(weight), as of one process on the global batch. Losses, scores and labels are gathered from the real
-rows only: no sample counts twice. Rank 0 writes all files, and all ranks must see the run folder.
+batch with `filler = True`, which runs forward and backward so that the collectives match, but counts in the statistics
+of batch norms only. With (total_r, weight_r) from the task, rank r runs backward on total_r * W / sum_r weight_r; DDP
+averages over W, so the gradient is that of sum(total) / sum(weight), as of one process on the global batch. No sample
+counts twice. Rank 0 writes all files, and all ranks must see the run folder.
 
-Batch norm is synchronised over the rows of all processes, on any device; torch's SyncBatchNorm needs CUDA.
-
-torchrun keeps one key-value store for all starts of its processes (`--max-restarts`), and the processes of a restart
-would read the addresses that those before it left there: with torch 2.13, gloo and nccl then connect to ports that
-nobody listens to (pytorch/pytorch issues 135712 and 167288). So each start has keys of its own. torchrun's own count of
-restarts is that of one machine and may differ from another's, so the first process numbers the starts and sends the
-number to all others.
+torchrun keeps one key-value store for all starts of its processes (`--max-restarts`), and a restart would read the
+addresses that the start before it left there: with torch 2.13, gloo and nccl then connect to ports that nobody listens
+to (pytorch/pytorch issues 135712 and 167288). So each start has its keys, by a number that the first process sends to
+all others: torchrun's count of restarts is that of one machine.
 """
 
 from __future__ import annotations
@@ -46,7 +42,7 @@ STARTS = "graphgps_kmip/starts"  # of the keys in torchrun's store, which nothin
 PAUSE = 0.05  # seconds between two looks at the store
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 NEVER = -1
-KEPT_BYTES = 256 * 2**20  # larger blocks are mapped and given back, so that holes in the heap stay small beside them
+KEPT_BYTES = 256 * 2**20  # larger blocks are mapped and given back, so that holes in the heap are small next to them
 OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "GLIBC_TUNABLES", "LD_PRELOAD")
 
 
@@ -87,14 +83,7 @@ def make_fabric(accelerator: str = "auto", devices: int | list[int] = 1, precisi
 
 
 def start_process_group(device: torch.device) -> None:
-    """Start the default process group of the processes of torchrun: nccl for CUDA devices, gloo for the CPU.
-
-    Args:
-        device (torch.device): of this process.
-
-    Raises:
-        torch.distributed.DistError: a process does not come within the time limit of process groups, 30 minutes.
-    """
+    """Start the default process group of the processes of torchrun: nccl for CUDA devices, gloo for the CPU."""
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store, *_ = next(dist.rendezvous("env://", rank, world))
     store = dist.PrefixStore(f"{STARTS}/{number_of_start(store, rank, world)}", store)
@@ -106,12 +95,10 @@ def number_of_start(store: dist.Store, rank: int, world: int) -> str:
     """Return the number of this start, the same in all its processes and in no other start with this store.
 
     Each further process leaves a word that is new, and waits for the answer to it; the first process answers until all
-    have theirs. It may answer a word that an earlier start left, too: nobody reads that.
+    have theirs, and perhaps a word that an earlier start left. `store` is that of all starts.
 
-    Args:
-        store (Store): of all starts.
-        rank (int): of this process.
-        world (int): number of processes.
+    Raises:
+        torch.distributed.DistError: a process does not come within the time limit of the store, 30 minutes.
     """
     if rank:
         word = uuid4().hex
@@ -137,13 +124,8 @@ def keep_freed_memory() -> bool:
     """Let glibc's malloc keep what this process frees, in blocks of up to `KEPT_BYTES`; for a training on a CPU.
 
     Each tensor of more than some hundred KiB is otherwise mapped anew, and the kernel zeroes its pages at the first
-    touch: a quarter of the processor time of an epoch of GatedGCN on a CPU.
-
-    Where a user has set malloc's environment variables or preloads another malloc, and where there is no glibc, nothing
-    changes.
-
-    Returns:
-        Whether it does now.
+    touch: a quarter of the processor time of an epoch of GatedGCN on a CPU. Returns whether it does now: not without
+    glibc, nor where a user has set malloc's environment variables or preloads another malloc.
     """
     if any(os.environ.get(name) for name in OWN_SETTINGS):
         return False
@@ -169,11 +151,7 @@ def all_reduce(tensor: Tensor) -> Tensor:
 
 
 def gather_rows(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return the rows of all processes, which may have different numbers of them, one process after the other.
-
-    Shapes:
-        `(n_r, ...) -> (sum of n_r, ...)`, on the CPU.
-    """
+    """Return the rows of all processes, one after the other: `(n_r, ...) -> (sum of n_r, ...)`, on the CPU."""
     if world_size() == 1:
         return tensor
     size = torch.tensor([len(tensor)], device=device)
@@ -212,13 +190,9 @@ def on_rank_zero(fabric: Fabric, function: Callable[[], Result]) -> Result:
 
 
 def tells_error(patience: float = PATIENCE) -> bool:
-    """Return whether this process should print its error: one line instead of one for each process.
+    """Return whether this process should print its error: the first always does; a further one if the first has none.
 
-    The first process always does, and lets the others know; a further one does if the first has found none within
-    some seconds.
-
-    Args:
-        patience (float, optional): seconds to wait. (default: ``10.0``)
+    A further process waits for the first for `patience` seconds.
     """
     if not dist.is_available() or not dist.is_initialized():
         return True
@@ -252,9 +226,10 @@ class _Total(Function):
 
 
 class SharedBatchNorm(nn.BatchNorm1d):
-    """`torch.nn.BatchNorm1d` whose statistics in training are those of the rows of all processes together.
+    """`torch.nn.BatchNorm1d` whose statistics in training are those of the rows of all processes, on any device.
 
-    Every process must call it, also with no row. A single row in all is normalised by the running statistics.
+    Every process must call it, also with no row. A single row in all is normalised by the running statistics. Torch's
+    SyncBatchNorm needs CUDA.
 
     Shapes: x (n, C) -> (n, C), n differing between processes.
     """

@@ -85,15 +85,7 @@ def evaluate(
 
 @torch.no_grad()
 def predict(model: nn.Module, loader: Iterable, settings: TrainSettings, fabric: Fabric, split: str) -> Tensor:
-    """Return the raw outputs of a model for a whole split, in the loader's order, on the CPU.
-
-    Args:
-        model: as of `evaluate`.
-        loader: of all samples, so for one process only.
-        settings: the precision counts.
-        fabric: launched.
-        split: what the model finds as `batch.split`.
-    """
+    """Return the raw outputs of a model for a whole split, in the loader's order, on the CPU; in one process only."""
     model = fabric.setup_module(model).eval()
     session = Session(fabric, model, None, None, settings, StopSignals(), 0)
     outputs = []

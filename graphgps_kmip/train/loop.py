@@ -47,10 +47,7 @@ CUDA_CHECK_PERIOD = 32
 
 @dataclass(frozen=True)
 class Session:
-    """What every pass works with: the model and optimizer as Fabric set them up, and the settings.
-
-    Without an optimizer, a session evaluates a trained model: no split is trained on, and schedules are at their end.
-    """
+    """What every pass reads: model and optimizer as Fabric set them up, settings; without an optimizer it evaluates."""
 
     fabric: Fabric
     model: nn.Module
@@ -77,8 +74,8 @@ def train(
     Args:
         model: `model(batch) -> (pred, true)`; finds `batch.split` and `batch.progress` in [0, 1].
         loaders: of train, val and test; the last ones may be None or left out. `loader.set_epoch(epoch)` is called
-            where it exists. One that shuffles by the global generator instead resumes exactly as well, unless it keeps
-            its workers alive between epochs. With several processes each has `sharded = True` (see `distributed`).
+            where it exists; one that shuffles by the global generator resumes exactly, too, unless its workers persist
+            between epochs. With several processes each has `sharded = True` (see `distributed`).
         optimizer: of the model's parameters.
         scheduler: steps once an epoch; reduce-on-plateau on the last evaluated validation loss.
         task: loss, score, metrics and which of them selects the epoch.
@@ -95,8 +92,7 @@ def train(
     began = time.perf_counter()
     run_dir = Path(run_dir)
     fabric = fabric or make_fabric(precision=settings.precision)
-    splits = _name_loaders(loaders, fabric.world_size)
-    _check_fit(splits, scheduler, task, settings.early_stop_patience)
+    splits = _check_loaders(loaders, fabric.world_size, scheduler, task, settings.early_stop_patience)
     writers = writers if fabric.is_global_zero else ()
     with ExitStack() as stack:
         on_rank_zero(fabric, lambda: stack.enter_context(locked(run_dir)))
@@ -112,10 +108,10 @@ def train(
         record = on_rank_zero(fabric, lambda: open_record(run_dir, settings))
         reporter = Reporter(run_dir, settings, task.metric_best, writers, state.epoch + 1, fabric.is_global_zero)
         stack.callback(reporter.close)
-        with _save_what_was_reached(checkpointer, stop):
+        with _save_last_epoch(checkpointer, stop):
             for epoch in range(state.epoch + 1, settings.max_epoch):
-                waited = state.epoch - state.best.get("epoch", state.epoch)
-                if 0 < settings.early_stop_patience <= waited and settings.evaluates(state.epoch):
+                epochs_since_best = state.epoch - state.best.get("epoch", state.epoch)
+                if 0 < settings.early_stop_patience <= epochs_since_best and settings.evaluates(state.epoch):
                     log.info("%d epochs without a better score: the training ends", settings.early_stop_patience)
                     checkpointer.write_latest()
                     break
@@ -151,14 +147,7 @@ def run_epoch(
 ) -> dict[str, Any]:
     """Run the model over a split, with optimizer steps if it is "train", and return GraphGym's statistics of the pass.
 
-    Each batch gets `batch.split`, `batch.progress` and `batch.epoch`, see `prepare`. Seconds include the metrics.
-
-    Args:
-        session: the model, and what it is run with.
-        loader: of the split.
-        split: "train", "val" or "test".
-        epoch: number of the epoch.
-        shared: what evaluations with the same parameters share; None: nothing.
+    Seconds include the metrics. `shared` is what evaluations with the same parameters share.
 
     Raises:
         TrainingDiverged: a loss is NaN or infinite.
@@ -214,7 +203,7 @@ def run_epoch(
 def _prepare_batches(
     session: Session, loader: Iterable, split: str, epoch: int, shared: SharedGraph | None
 ) -> Iterator[Any]:
-    """Yield the batches of a split, or the one that an evaluation of another split has left."""
+    """Yield the batches of a split, or the one that an evaluation of another split left."""
     session.stop.check()
     if shared is not None and (batch := shared.encoded(split)) is not None:
         yield batch
@@ -228,10 +217,9 @@ def _prepare_batches(
 
 
 def prepare(session: Session, loaded: Any, split: str, epoch: int) -> Any:
-    """Return the batch on its device, in the precision of the run.
+    """Return the batch on its device, in the precision of the run, with `batch.split`, `batch.progress`, `batch.epoch`.
 
-    It has `batch.split`, and `batch.progress`: ``epoch / (max_epoch - 1)``, or 1 in a session that only evaluates.
-    `batch.epoch` is the epoch, for schedules that count epochs, and is not set there.
+    The progress is ``epoch / (max_epoch - 1)``; 1, and no epoch, in a session that only evaluates.
     """
     # A shallow copy: a loader may yield the same object again, and the lines below set attributes.
     batch = session.fabric.to_device(copy.copy(loaded))
@@ -256,12 +244,7 @@ def _take_step(session: Session) -> None:
 
 @contextmanager
 def explain_errors(batch: Any, where: str) -> Iterator[None]:
-    """Turn a lack of memory, and what a model raises on NaN (the k-MIP search does), into one line.
-
-    Raises:
-        OutOfMemory: names the size of the batch and the config keys to change.
-        TrainingDiverged: names `where`, the pass and batch.
-    """
+    """Turn a lack of memory, and what a model raises on NaN (the k-MIP search does), into one line."""
     try:
         yield
     except FloatingPointError as error:
@@ -296,11 +279,7 @@ class MetricAccumulator:
         self.labels.append(_to_cpu(true))
 
     def check(self, where: str) -> None:
-        """Check the losses added since the last call.
-
-        Raises:
-            TrainingDiverged: one of them is NaN or infinite; names the first such batch, `where` says the pass.
-        """
+        """Raise `TrainingDiverged`, with the first such batch of `where`, if a loss added since is not finite."""
         if self._checked == len(self.sums):
             return
         for number, loss in enumerate(_losses(self.sums[self._checked :]).tolist(), start=self._checked):
@@ -309,12 +288,10 @@ class MetricAccumulator:
         self._checked = len(self.sums)
 
     def summary(self, task: Task, device: torch.device) -> dict[str, float]:
-        r"""Return the loss and the metrics of the whole split.
+        """Return the loss and the metrics of the whole split.
 
-        .. math:: loss = \sum_b n_b \, loss_b / \sum_b n_b
-
-        as GraphGym reports it, `n_b` the rows (graphs, or nodes in node tasks) of global batch b; the metrics see all
-        rows at once, in float32, or float64 where the run is.
+        The loss is the mean over global batches, weighted by their rows (graphs, or nodes in node tasks), as GraphGym
+        reports it; the metrics see all rows at once, in float32, or float64 where the run is.
         """
         losses = _losses(self.sums)  # first: its copy to the CPU waits for the copies of `_to_cpu`
         rows = all_reduce(torch.tensor([len(true) for true in self.labels], device=device)).cpu().double()
@@ -335,9 +312,7 @@ def _to_cpu(tensor: Tensor) -> Tensor:
 
 
 class SharedGraph:
-    """The batch that evaluations of several splits share, where these are nodes of one graph.
-
-    The model passes over it once; for the other splits only its head runs.
+    """The batch that evaluations of several splits share, where these are nodes of one graph: its layers run once.
 
     Args:
         model: shares if its ``reads_encoded`` says that a batch with ``encoded`` features goes to its head alone.
@@ -365,14 +340,14 @@ class SharedGraph:
 
 
 def _check_parameters(model: nn.Module, epoch: int) -> None:
-    """Keep a gradient that was not finite in the last step out of the checkpoint."""
+    """Raise `TrainingDiverged` before a step whose gradient was not finite reaches a checkpoint."""
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
             raise TrainingDiverged(f"The parameter {name} is not finite after the last batch of train epoch {epoch}.")
 
 
 @contextmanager
-def _save_what_was_reached(checkpointer: Checkpointer, stop: StopSignals) -> Iterator[None]:
+def _save_last_epoch(checkpointer: Checkpointer, stop: StopSignals) -> Iterator[None]:
     """Save the last completed epoch when a run breaks off, and say from where it can go on."""
     try:
         yield
@@ -398,7 +373,10 @@ def _exit(stop: StopSignals, message: str) -> None:
     raise SystemExit(stop.exit_code)
 
 
-def _name_loaders(loaders: Sequence[Iterable | None], processes: int) -> dict[str, Iterable]:
+def _check_loaders(
+    loaders: Sequence[Iterable | None], processes: int, scheduler: LRScheduler, task: Task, patience: int
+) -> dict[str, Iterable]:
+    """Return the loaders by split; an InputError if loaders, task and scheduler do not fit together."""
     if not 1 <= len(loaders) <= len(SPLITS) or loaders[0] is None:
         raise InputError(f"train() got {len(loaders)} loaders; it needs train first, then val and test or None.")
     splits = {split: loader for split, loader in zip(SPLITS, loaders, strict=False) if loader is not None}
@@ -408,10 +386,6 @@ def _name_loaders(loaders: Sequence[Iterable | None], processes: int) -> dict[st
                 f"The {split} loader gives every one of the {processes} processes all samples; use a loader with "
                 "`sharded = True`, which gives each its share, or devices 1."
             )
-    return splits
-
-
-def _check_fit(splits: dict[str, Iterable], scheduler: LRScheduler, task: Task, patience: int) -> None:
     if task.metric_best not in (*task.metrics, "loss"):
         raise InputError(
             f"metric_best is {task.metric_best!r}; this task has {', '.join(task.metrics)} and loss; choose one."
@@ -421,3 +395,4 @@ def _check_fit(splits: dict[str, Iterable], scheduler: LRScheduler, task: Task, 
         key = "optim.scheduler reduce_on_plateau" if plateau else "train.early_stop_patience"
         fix = "use another scheduler" if plateau else "set it to 0"
         raise InputError(f"{key} needs a validation split, and there is none; {fix}.")
+    return splits

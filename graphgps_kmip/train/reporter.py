@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from tqdm import tqdm
 
-from graphgps_kmip.common.durations import duration
+from graphgps_kmip.common.environment import duration
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.results.run_folder import writing
 from graphgps_kmip.results.run_record import append_stats, rounded
@@ -25,16 +25,8 @@ class Reporter:
     """Reports of the first process; the others have none that is `active`.
 
     On a terminal there is a bar over the epochs, elsewhere a log line for each evaluated epoch. The ETA counts epochs
-    with an evaluation apart from those without, each by its median, which the first epoch (compilers, caches) does not
-    move.
-
-    Args:
-        run_dir: the run's folder.
-        settings: name, number of epochs and evaluations, digits.
-        metric: the one that selects the epoch.
-        writers: get the same statistics as stats.json.
-        done: number of epochs that were trained before.
-        active: whether this process reports.
+    with and without an evaluation separately, each by its median, which the first epoch (compilers, caches) does not
+    move. `metric` selects the epoch; `done` epochs were trained before.
     """
 
     def __init__(
@@ -101,14 +93,7 @@ class MissingWriter(ValueError):
 
 
 class TensorBoardWriter:
-    """Scalars `<split>/<metric>` as TensorBoard events.
-
-    Args:
-        log_dir: folder of the event files, such as `<run_dir>/tensorboard`.
-
-    Raises:
-        MissingWriter: tensorboard is not installed.
-    """
+    """Scalars `<split>/<metric>` as TensorBoard events in `log_dir`; raises `MissingWriter` without tensorboard."""
 
     def __init__(self, log_dir: str | Path) -> None:
         try:
@@ -143,12 +128,7 @@ class TensorBoardWriter:
 class WandbWriter:
     """Scalars `<split>/<metric>` as a run of Weights & Biases.
 
-    Args:
-        entity: user or team (`wandb.entity`).
-        project: `wandb.project`.
-        name: of the run (`wandb.name`).
-        config: settings to show with the run.
-        run_id: the same for a run and its resumption, so that wandb goes on with it.
+    `run_id` is the same for a run and its resumption, so that wandb goes on with it; `config` is shown with the run.
 
     Raises:
         MissingWriter: wandb is not installed.

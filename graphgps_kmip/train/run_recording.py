@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import Timeout
 
 from graphgps_kmip.common.atomic_write import free_name, remove_leftovers
-from graphgps_kmip.common.durations import now
-from graphgps_kmip.common.environment import code_version, hardware, package_versions, peak_memory
+from graphgps_kmip.common.environment import code_version, hardware, now, package_versions, peak_memory
 from graphgps_kmip.common.file_lock import held
 from graphgps_kmip.errors import RunFolderError
 from graphgps_kmip.results.run_folder import SPLITS, stats_file, writing
@@ -28,14 +27,10 @@ LOCK_WAIT = 10.0
 
 
 def check_folder(run_dir: Path, settings: TrainSettings) -> None:
-    """Refuse to mix two runs in one folder.
-
-    Raises:
-        RunFolderError: it holds results that this run does not go on with.
-    """
+    """Raise a RunFolderError if a folder holds results that this run does not go on with."""
     record = read_record(run_dir) or {}
-    goes_on = settings.auto_resume and record.get("config_hash") == settings.config_hash
-    if not goes_on and any(stats_file(run_dir, split).exists() for split in SPLITS):
+    continues = settings.auto_resume and record.get("config_hash") == settings.config_hash
+    if not continues and any(stats_file(run_dir, split).exists() for split in SPLITS):
         raise RunFolderError(
             f"{run_dir} holds results of an earlier run; call prepare_run_dir first, which moves them aside, "
             "or set another out_dir."
@@ -43,10 +38,9 @@ def check_folder(run_dir: Path, settings: TrainSettings) -> None:
 
 
 def open_record(run_dir: Path, settings: TrainSettings) -> dict[str, Any]:
-    """Write and return the record of a run that is not finished, counting how often it was resumed.
+    """Write and return the record of a run that is not finished: code version of now, number of resumes.
 
-    Its `code_version` is that of now: the folder of the code may change while the run goes on. The caller holds the
-    folder (`locked`): what a killed process was writing in it is removed.
+    The caller holds the folder (`locked`): what a killed process was writing in it is removed.
     """
     earlier = read_record(run_dir) or {}
     resumed = stats_file(run_dir, "train").exists()
@@ -99,8 +93,7 @@ def locked(run_dir: str | Path, wait: float = LOCK_WAIT) -> Iterator[None]:
     """Hold the run folder for this process; the lock dies with the process, and may be taken again within it.
 
     Args:
-        run_dir: the run's folder, `<out_dir>/<seed>`; the lock is beside it as `.<seed>.lock`, so that the folder
-            can be moved while it is held.
+        run_dir: `<out_dir>/<seed>`; the lock is `.<seed>.lock` next to it, so that the folder can be moved meanwhile.
         wait: seconds to wait for another process.
 
     Raises:

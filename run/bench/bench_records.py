@@ -15,8 +15,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from graphgps_kmip.common.atomic_write import replace_file
-from graphgps_kmip.common.json_files import read_artefact, write_json
+from graphgps_kmip.common.atomic_write import read_artefact, replace_file, write_json
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.ops.native import NoKernel
 from graphgps_kmip.search.fused_cpu import instruction_set

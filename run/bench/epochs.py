@@ -32,7 +32,7 @@ from graphgps_kmip.encoding.expander_graph import expander_edges
 from graphgps_kmip.encoding.feature_encoders import ConstantEdgeEncoder, LinearEdgeEncoder, LinearNodeEncoder
 from graphgps_kmip.errors import ConfigError, report_mistakes
 from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, GraphHead, NodeHead
-from graphgps_kmip.model.plain_layers import GNNLayer
+from graphgps_kmip.model.transformer_layers import GNNLayer
 from graphgps_kmip.mpnn import GINE, GatedGCN
 from graphgps_kmip.task import Task, make_task
 from graphgps_kmip.train.distributed import make_fabric

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from torch_geometric.data import Data
 from graphgps_kmip.attention import GraphContext, GRITAttention
 from graphgps_kmip.attention.grit import GRITState, PairUpdate, first_pairs
 from graphgps_kmip.encoding.rrwp_linear import RRWPLinear
-from graphgps_kmip.model.grit_layer import GRITLayer
+from graphgps_kmip.model.transformer_layers import PostNormLayer
 from graphgps_kmip.ops import grit_operator
 from graphgps_kmip.ops.grit_operator import PairFeatures, PairMaps, PairSettings, grit_attention, signed_root
 from graphgps_kmip.ops.node_pairs import all_pairs
@@ -315,11 +316,13 @@ LAYER_FORMS = [
 
 def layer(
     act: type[nn.Module] = nn.ReLU, linear: bool = True, norm_e: bool = True, update: bool = True, **options: Any
-) -> GRITLayer:
-    norms = {key: value for key, value in options.items() if key != "rezero"}
-    norm = row_norms(RECORDED_DIM, **norms) if norm_e else nn.Sequential()
-    pairs = PairUpdate(RECORDED_DIM, 0.0, norm, linear=linear, update=update, rezero=options.get("rezero", False))
-    return GRITLayer(RECORDED_DIM, GRITAttention(RECORDED_DIM, RECORDED_HEADS, pairs=pairs), act=act, **options)
+) -> PostNormLayer:
+    rezero = options.pop("rezero", False)
+    norm = partial(row_norms, **options)
+    pair_norm = norm(RECORDED_DIM) if norm_e else nn.Sequential()
+    pairs = PairUpdate(RECORDED_DIM, 0.0, pair_norm, linear=linear, update=update, rezero=rezero)
+    attention = GRITAttention(RECORDED_DIM, RECORDED_HEADS, pairs=pairs)
+    return PostNormLayer(RECORDED_DIM, attention, norm, act=act, rezero=rezero)
 
 
 @pytest.mark.parametrize(("name", "form"), LAYER_FORMS)

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from graphgps_kmip.common.durations import axis_duration, duration, now
+from graphgps_kmip.common.environment import axis_duration, duration, now
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,19 +18,25 @@ from tests.processes import wait_for
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 def test_every_item_comes_once_with_its_result_and_each_in_a_process_of_its_own(workers: int) -> None:
-    found = list(as_done("squares", lambda item: (item**2, os.getpid()), range(7), workers))
-    assert sorted((item, square) for item, (square, _) in found) == [(item, item**2) for item in range(7)]
-    assert (os.getpid() in {pid for _, (_, pid) in found}) == (workers == 1)
-    assert len({pid for _, (_, pid) in found}) == (1 if workers == 1 else 7)
+    results = list(as_done("squares", lambda item: (item**2, os.getpid()), range(7), workers))
+    assert sorted((item, square) for item, (square, _) in results) == [(item, item**2) for item in range(7)]
+    assert (os.getpid() in {pid for _, (_, pid) in results}) == (workers == 1)
+    assert len({pid for _, (_, pid) in results}) == (1 if workers == 1 else 7)
 
 
-def test_results_come_when_they_are_there() -> None:
+def test_results_come_when_they_are_there(tmp_path: Path) -> None:
     def work(item: int) -> int:
-        time.sleep(0.6 * (item == 0))
+        if item == 0:
+            wait_for((tmp_path / "others are done").exists)
         return torch.get_num_threads()
 
-    assert [item for item, _ in as_done("naps", work, range(4), 2)] == [1, 2, 3, 0]
-    assert {threads for _, threads in as_done("naps", work, range(4), 2)} == {1}
+    order = []
+    for item, threads in as_done("naps", work, range(4), 2):
+        order.append(item)
+        assert threads == 1
+        if len(order) == 3:
+            (tmp_path / "others are done").touch()
+    assert order == [1, 2, 3, 0]
 
 
 def test_an_error_is_raised_as_it_was_and_one_that_cannot_be_sent_by_name() -> None:
@@ -73,11 +80,11 @@ def test_a_closed_iteration_ends_its_processes_at_once() -> None:
 
     reader, writer = os.pipe()
 
-    def told(item: int) -> int:
+    def announce(item: int) -> int:
         os.write(writer, b"%d\n" % os.getpid())
         return work(item)
 
-    results = as_done("naps", told, range(3), 3)
+    results = as_done("naps", announce, range(3), 3)
     assert next(results)[0] == 0
     pids = set()
     with os.fdopen(reader) as file:

@@ -26,7 +26,7 @@ from graphgps_kmip.ops.propagation import adjacency, unweighted
 META = torch.device("meta")  # a device whose values nobody can read: what is found is the copy
 
 
-def known(values: list[int]) -> tuple[Tensor, Tensor]:
+def remembered_tensor(values: list[int]) -> tuple[Tensor, Tensor]:
     copy = torch.tensor(values)
     return remember(torch.empty_like(copy, device=META), copy), copy
 
@@ -39,14 +39,14 @@ def test_a_tensor_on_the_cpu_is_its_own_copy() -> None:
 
 
 def test_a_copy_is_found_by_the_tensor_and_not_by_others_of_the_same_size() -> None:
-    tensor, copy = known([0, 4, 9])
+    tensor, copy = remembered_tensor([0, 4, 9])
     assert host_copy(tensor) is copy
     assert known_copy(torch.empty_like(tensor)) is None
     assert known_copy(tensor.diff()) is None
 
 
 def test_a_tensor_that_is_changed_in_place_has_no_copy_any_more() -> None:
-    tensor, copy = known([0, 4, 9])
+    tensor, copy = remembered_tensor([0, 4, 9])
     tensor[1:].add_(1)  # by a view
     assert known_copy(tensor) is None
     remember(tensor, copy + 1)
@@ -55,7 +55,7 @@ def test_a_tensor_that_is_changed_in_place_has_no_copy_any_more() -> None:
 
 def test_copies_live_as_long_as_their_tensors() -> None:
     before = len(host_copies._copies)
-    tensors = [known([1])[0] for _ in range(3)]
+    tensors = [remembered_tensor([1])[0] for _ in range(3)]
     assert len(host_copies._copies) == before + 3
     del tensors
     assert len(host_copies._copies) == before
@@ -141,6 +141,6 @@ def test_edges_that_are_remembered_are_freed_with_their_tensor(edges: list[list[
     assert adjacency(edge_index, 2, "mean", torch.float32) is weighted
     assert adjacency(edge_index, 2, "mean", torch.float64) is not weighted
     assert unweighted(looped, 2).reversed.lists is unweighted(looped, 2).reversed.lists
-    kept = [weakref.ref(one) for one in (edge_index, looped, weighted)]
+    references = [weakref.ref(value) for value in (edge_index, looped, weighted)]
     del edge_index, looped, weighted
-    assert [one() for one in kept] == [None] * 3
+    assert [reference() for reference in references] == [None] * 3

@@ -15,8 +15,8 @@ def test_propagation_equals_a_dense_matrix_and_its_gradient_the_transposed_one(k
     edge_index = torch.randint(7, (2, 30))
     weight = adjacency_weights(edge_index, 7, kind, torch.float64)
     dense = torch.zeros(7, 7, dtype=torch.float64)
-    for (source, target), one in zip(edge_index.T.tolist(), weight, strict=True):
-        dense[target, source] += one
+    for (source, target), factor in zip(edge_index.T.tolist(), weight, strict=True):
+        dense[target, source] += factor
     if kind == "mean":
         torch.testing.assert_close(dense.sum(1), torch.ones(7, dtype=torch.float64))
     x, edges = torch.randn(7, 3, dtype=torch.float64, requires_grad=True), WeightedEdges(edge_index, 7, weight)
@@ -33,11 +33,13 @@ def test_sums_of_lists_and_of_chunks_are_the_same(edges: int, most: int, monkeyp
     edge_index, weight = torch.randint(9, (2, edges)), torch.randn(edges, dtype=torch.float64)
     edge_index[1].clamp_(max=6)  # two nodes have no edge
     x = torch.randn(9, 3, dtype=torch.float64)
-    for given in (weight, None):
-        factors = torch.ones(edges, dtype=torch.float64) if given is None else given
+    for weights in (weight, None):
+        factors = torch.ones(edges, dtype=torch.float64) if weights is None else weights
         dense = torch.zeros(9, 9, dtype=torch.float64).index_put(tuple(edge_index.flip(0)), factors, accumulate=True)
         for sums in (propagation.sums_of_lists, propagation.sums_of_chunks):
-            torch.testing.assert_close(sums(x, WeightedEdges(edge_index, 9, given)), dense @ x, atol=1e-12, rtol=1e-12)
+            torch.testing.assert_close(
+                sums(x, WeightedEdges(edge_index, 9, weights)), dense @ x, atol=1e-12, rtol=1e-12
+            )
 
 
 def _attention(edges: int, dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, ...]:
@@ -54,20 +56,20 @@ def test_heads_are_summed_with_their_weights(edges: int, some: int, monkeypatch:
     x, weight, edge_index = _attention(edges)
     x.requires_grad_()
     weight.requires_grad_()
-    found = propagate_heads(x, weight, WeightedEdges(edge_index, 7))
+    out = propagate_heads(x, weight, WeightedEdges(edge_index, 7))
     expected = torch.zeros_like(x)
-    for (source, target), one in zip(edge_index.T.tolist(), weight, strict=True):
-        expected = expected.index_add(0, torch.tensor([target]), (one[:, None] * x[source])[None])
-    torch.testing.assert_close(found, expected)
+    for (source, target), factor in zip(edge_index.T.tolist(), weight, strict=True):
+        expected = expected.index_add(0, torch.tensor([target]), (factor[:, None] * x[source])[None])
+    torch.testing.assert_close(out, expected)
     cotangent = torch.randn_like(x)
-    for ours, theirs in zip(
+    for grad, expected_grad in zip(
         *(
-            torch.autograd.grad(out, [x, weight], cotangent, allow_unused=True, retain_graph=True)
-            for out in (found, expected + 0 * x + 0 * weight.sum())
+            torch.autograd.grad(y, [x, weight], cotangent, allow_unused=True, retain_graph=True)
+            for y in (out, expected + 0 * x + 0 * weight.sum())
         ),
         strict=True,
     ):
-        torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(grad, expected_grad)
 
 
 def test_second_derivatives_of_heads() -> None:

@@ -60,66 +60,66 @@ class Inputs:
 
 @pytest.mark.parametrize("rows", [0, 1, 3, 10, 12])
 def test_values_and_gradients_are_those_of_all_rows_at_once(rows: int) -> None:
-    one = Inputs(rows)
-    found, expected = map_rows(one.stages(), rows), one.plain()
-    torch.testing.assert_close(found, expected, **EXACT)
+    inputs = Inputs(rows)
+    out, expected = map_rows(inputs.stages(), rows), inputs.plain()
+    torch.testing.assert_close(out, expected, **EXACT)
     factor = torch.randn(expected.shape, dtype=torch.float64)
-    grads = [torch.autograd.grad((out * factor).sum(), one.leaves) for out in (found, expected)]
+    grads = [torch.autograd.grad((y * factor).sum(), inputs.leaves) for y in (out, expected)]
     torch.testing.assert_close(*grads, **EXACT)
 
 
 def test_a_parameter_that_changes_between_the_passes_is_an_error_and_not_a_wrong_gradient() -> None:
-    one = Inputs(10)
-    out = map_rows(one.stages(), 10)
+    inputs = Inputs(10)
+    out = map_rows(inputs.stages(), 10)
     with torch.no_grad():
-        one.mlp[0].weight.add_(1)
+        inputs.mlp[0].weight.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.sum().backward()
 
 
 def test_gradients_under_functional_call_are_those_of_the_parameters_that_were_given() -> None:
-    one = Inputs(10)
-    given = {name: (2 * value).detach().requires_grad_() for name, value in one.mlp.named_parameters()}
+    inputs = Inputs(10)
+    parameters = {name: (2 * value).detach().requires_grad_() for name, value in inputs.mlp.named_parameters()}
 
     class Whole(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.mlp = one.mlp
+            self.mlp = inputs.mlp
 
         def forward(self, plain: bool) -> Tensor:
-            return one.plain() if plain else map_rows(one.stages(), 10)
+            return inputs.plain() if plain else map_rows(inputs.stages(), 10)
 
-    named, grads = {f"mlp.{name}": value for name, value in given.items()}, []
+    named, grads = {f"mlp.{name}": value for name, value in parameters.items()}, []
     for plain in (False, True):
         out = torch.func.functional_call(Whole(), named, (plain,))
-        grads.append(torch.autograd.grad(out.square().sum(), list(given.values())))
+        grads.append(torch.autograd.grad(out.square().sum(), list(parameters.values())))
     torch.testing.assert_close(*grads, **EXACT)
 
 
 def test_without_room_for_graphs_only_the_inputs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_chunks, "KEEP_BYTES", 0)
-    one, kept = Inputs(10), []
-    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda tensor: tensor):
-        out = map_rows(one.stages(), 10)
-    given = {tensor.data_ptr() for tensor in (*one.leaves, one.place)}
-    assert kept
-    assert {tensor.data_ptr() for tensor in kept} <= given
+    inputs, saved = Inputs(10), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda tensor: saved.append(tensor) or tensor, lambda tensor: tensor):
+        out = map_rows(inputs.stages(), 10)
+    pointers = {tensor.data_ptr() for tensor in (*inputs.leaves, inputs.place)}
+    assert saved
+    assert {tensor.data_ptr() for tensor in saved} <= pointers
     assert not out.grad_fn.kept
 
 
 def stored_bytes(rows: int) -> int:
-    """Bytes that some rows store as one chunk in the plain form, parameters and inputs aside."""
-    one, found = Inputs(rows), {}
-    given = {tensor.untyped_storage().data_ptr() for tensor in (*one.leaves, one.place)}
+    """Bytes that some rows store as a single chunk in the plain form, parameters and inputs aside."""
+    inputs, sizes = Inputs(rows), {}
+    pointers = {tensor.untyped_storage().data_ptr() for tensor in (*inputs.leaves, inputs.place)}
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        found.update({} if storage.data_ptr() in given else {storage.data_ptr(): storage.nbytes()})
+        sizes.update({} if storage.data_ptr() in pointers else {storage.data_ptr(): storage.nbytes()})
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        one.plain()
-    return sum(found.values())
+        inputs.plain()
+    return sum(sizes.values())
 
 
 @pytest.mark.parametrize("chunks", [0, 1, 2, 3])
@@ -135,20 +135,20 @@ def test_graphs_of_the_first_chunks_are_kept_as_long_as_their_bytes_fit(
 
 def test_what_is_kept_is_not_computed_again_and_serves_one_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_chunks, "KEEP_BYTES", 2**26)
-    one, calls, compute = Inputs(10), [], row_chunks._compute
+    inputs, calls, compute = Inputs(10), [], row_chunks._compute
     monkeypatch.setattr(row_chunks, "_compute", lambda *given, **more: calls.append(0) or compute(*given, **more))
-    out = map_rows(one.stages(), 10)
+    out = map_rows(inputs.stages(), 10)
     assert len(calls) == 4
-    first = torch.autograd.grad(out.square().sum(), one.leaves, retain_graph=True)
+    first = torch.autograd.grad(out.square().sum(), inputs.leaves, retain_graph=True)
     assert len(calls) == 4
     assert not out.grad_fn.kept
-    torch.testing.assert_close(torch.autograd.grad(out.square().sum(), one.leaves), first, **EXACT)
+    torch.testing.assert_close(torch.autograd.grad(out.square().sum(), inputs.leaves), first, **EXACT)
     assert len(calls) == 8
 
 
 def test_hooks_of_a_parameter_see_its_whole_gradient_once() -> None:
-    one, seen = Inputs(10), []
-    one.weight.register_hook(lambda grad: seen.append(grad))
-    map_rows(one.stages(), 10).square().sum().backward()
+    inputs, seen = Inputs(10), []
+    inputs.weight.register_hook(lambda grad: seen.append(grad))
+    map_rows(inputs.stages(), 10).square().sum().backward()
     assert len(seen) == 1
-    torch.testing.assert_close(seen[0], one.weight.grad, **EXACT)
+    torch.testing.assert_close(seen[0], inputs.weight.grad, **EXACT)

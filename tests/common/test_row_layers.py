@@ -62,10 +62,10 @@ def test_chunks_of_rows_give_the_plain_form(chunk: int, monkeypatch: pytest.Monk
     norm, x = random_norm(6), rows(5, 7, 6)
     g = torch.randn(5, 7, 6, dtype=torch.float64)
     inputs = (x, norm.alpha, norm.beta)
-    own, plain = norm(x), plain_ada_rms_norm(*inputs)
-    torch.testing.assert_close(own, plain, rtol=1e-13, atol=1e-13)
-    for found, expected in zip(torch.autograd.grad(own, inputs, g), torch.autograd.grad(plain, inputs, g), strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+    fused, plain = norm(x), plain_ada_rms_norm(*inputs)
+    torch.testing.assert_close(fused, plain, rtol=1e-13, atol=1e-13)
+    grads = [torch.autograd.grad(y, inputs, g) for y in (fused, plain)]
+    torch.testing.assert_close(*grads, rtol=1e-11, atol=1e-11)
 
 
 def test_only_the_input_and_two_numbers_per_row_are_kept() -> None:
@@ -94,27 +94,12 @@ def test_no_rows_are_no_rows_and_give_zero_gradients(shape: tuple[int, ...]) -> 
     assert not norm.beta.grad.any()
 
 
-def test_alpha_one_and_beta_zero_is_the_identity() -> None:
-    norm, x = random_norm(8), torch.randn(5, 8, dtype=torch.float64)
-    with torch.no_grad():
-        norm.alpha.fill_(1.0)
-        norm.beta.zero_()
-    torch.testing.assert_close(norm(x), x, rtol=1e-12, atol=1e-12)
-
-
 def test_epsilon_of_each_rms_norm() -> None:
     x = 1e-4 * torch.ones(1, 4, dtype=torch.float64)
     eps = {"rms_norm": 1e-6, "rms_norm_eps0": torch.finfo(torch.float64).eps, "rms_norm_eps1": 1.0}
     for name, value in eps.items():
         expected = x / (1e-8 + value) ** 0.5
         torch.testing.assert_close(NORM_LAYERS[name](4).double()(x), expected, rtol=1e-12, atol=0)
-
-
-def test_every_norm_keeps_the_shape_of_its_rows() -> None:
-    for name, norm in NORM_LAYERS.items():
-        assert norm(4)(torch.randn(3, 4)).shape == (3, 4), name
-    x = torch.randn(3, 4)
-    assert torch.equal(NORM_LAYERS["none"](4)(x), x)
 
 
 def layers(act: nn.Module, bias: bool = True) -> list[nn.Module]:
@@ -125,27 +110,27 @@ def layers(act: nn.Module, bias: bool = True) -> list[nn.Module]:
 
 def stored(module: nn.Module, x: Tensor) -> int:
     """Numbers kept for the backward pass, parameters and input aside."""
-    found, given = {}, {one.data_ptr() for one in (x, *module.parameters())}
+    sizes, pointers = {}, {tensor.data_ptr() for tensor in (x, *module.parameters())}
 
     def keep(tensor: Tensor) -> Tensor:
-        found.update({} if tensor.data_ptr() in given else {tensor.data_ptr(): tensor.numel()})
+        sizes.update({} if tensor.data_ptr() in pointers else {tensor.data_ptr(): tensor.numel()})
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         module(x)
-    return sum(found.values())
+    return sum(sizes.values())
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("act", [nn.GELU(), nn.GELU("tanh"), nn.ReLU()], ids=["gelu", "tanh", "relu"])
 @pytest.mark.parametrize("start", [0, 1])
 def test_values_and_gradients_are_those_of_the_plain_sequence(act: nn.Module, bias: bool, start: int) -> None:
-    parts, found = layers(act, bias)[start:], []
+    parts, results = layers(act, bias)[start:], []
     x = torch.randn(7, 5 if start else 3, dtype=torch.float64, requires_grad=True)
     for module in (GELUMLP(*parts), nn.Sequential(*parts)):
         y = module(x)
-        found.append((y, *torch.autograd.grad(y.pow(3).sum(), [x, *module.parameters()])))
-    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-12)
+        results.append((y, *torch.autograd.grad(y.pow(3).sum(), [x, *module.parameters()])))
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
 def test_names_of_parameters_and_slices_are_those_of_a_sequence() -> None:
@@ -161,14 +146,14 @@ def test_only_inputs_of_activations_are_kept() -> None:
 
 
 def test_autocast_has_the_types_and_gradients_of_the_plain_sequence() -> None:
-    found = []
+    results = []
     for kind in (GELUMLP, nn.Sequential):
         module, x = kind(*layers(nn.GELU())).float(), torch.ones(7, 3)
         with torch.autocast("cpu", torch.bfloat16):
             y = module(x)
         y.float().sum().backward()
-        found.append((y, [one.grad for one in module.parameters()]))
-    torch.testing.assert_close(*found, rtol=0, atol=0)
+        results.append((y, [parameter.grad for parameter in module.parameters()]))
+    torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
 SIZES = torch.tensor([3, 0, 1, 5] * 500)
@@ -208,13 +193,6 @@ def test_without_boundaries_each_row_is_a_graph() -> None:
 def test_eval_mode_and_rate_zero_are_the_identity() -> None:
     assert torch.equal(DropPath(0.9).eval()(X, PTR), X)
     assert torch.equal(DropPath(0.0).train()(X, PTR), X)
-
-
-def test_gradients_flow_to_kept_graphs_only() -> None:
-    x = X.clone().requires_grad_()
-    y = DropPath(0.5)(x, PTR)
-    y.sum().backward()
-    assert torch.equal(x.grad, y.detach())
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, float("nan")])

@@ -14,9 +14,9 @@ from graphgps_kmip.errors import ConfigError, ManifestError
 def test_a_key_that_is_there_twice_is_refused_or_reported(text: str) -> None:
     with pytest.raises(ConfigError, match=r"^\d: the key 'a' is there twice"):
         parse_yaml(text)
-    found: list[str] = []
-    parse_yaml(text, lambda _, key: found.append(key))
-    assert found == ["a"]
+    duplicates: list[str] = []
+    parse_yaml(text, lambda _, key: duplicates.append(key))
+    assert duplicates == ["a"]
 
 
 def test_merged_and_repeated_mappings_have_no_duplicates() -> None:

@@ -13,7 +13,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.compat.dialects import DIALECTS, QUIRKS
 from graphgps_kmip.gym.config_loading import flatten, load_config
 from graphgps_kmip.gym.network_building import build_model, current_plan
-from graphgps_kmip.networks.branches import dropout_of
+from graphgps_kmip.networks.gps_networks import dropout_of
 from graphgps_kmip.registry import entries
 
 HEAD = "dataset: {format: sklearn, name: digits}\n"

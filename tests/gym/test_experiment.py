@@ -14,7 +14,7 @@ from torch import Tensor
 
 import main
 from graphgps_kmip.attention import FullAttention
-from graphgps_kmip.common.screen_log import log_to_screen
+from graphgps_kmip.common.signals import log_to_screen
 from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.registry import register_attention
 from tests.test_main import DIGITS, SHORT

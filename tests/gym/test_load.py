@@ -70,7 +70,7 @@ def test_keys_of_the_public_kmip_code_are_read_as_ours(tmp_path: Path, caplog: p
         ("wandb:\n  use: 1\n", (), r"wandb\.use: expected bool, got 1"),
         ("gt: 3\n", (), r"gt is a group of keys"),
         ("", ("gt.layers",), "pairs"),
-        ("", ("gt.layers", "2", "--repeat", "3"), "--repeat stands in the place of a key or its value"),
+        ("", ("gt.layers", "2", "--repeat", "3"), "--repeat is in the place of a key or its value"),
         ("", ("gt.layers", "[1"), "cannot be read"),
         ("", ("nonsense", "1"), "the command line: unknown key"),
         ("custom_modules: [nowhere]\n", (), "no file or module 'nowhere'"),

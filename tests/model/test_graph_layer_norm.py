@@ -13,27 +13,27 @@ BATCH = torch.tensor([0] * 5 + [1] + [3] * 7)  # graph 2 has no node, graph 1 a 
 
 
 def pair(dtype: torch.dtype = torch.float64) -> tuple[GraphLayerNorm, LayerNorm, Tensor]:
-    ours, theirs = GraphLayerNorm(6).to(dtype), LayerNorm(6, mode="graph").to(dtype)
-    for parameter in ours.parameters():
+    norm, reference = GraphLayerNorm(6).to(dtype), LayerNorm(6, mode="graph").to(dtype)
+    for parameter in norm.parameters():
         torch.nn.init.normal_(parameter)
-    theirs.load_state_dict(ours.state_dict())
-    return ours, theirs, (3 + 2 * torch.randn(len(BATCH), 6)).to(dtype)
+    reference.load_state_dict(norm.state_dict())
+    return norm, reference, (3 + 2 * torch.randn(len(BATCH), 6)).to(dtype)
 
 
 def test_values_and_gradients_are_torch_geometrics() -> None:
-    ours, theirs, x = pair()
+    norm, reference, x = pair()
     cotangent, results = torch.randn_like(x), []
-    for norm in (ours, theirs):
+    for layer in (norm, reference):
         leaf = x.clone().requires_grad_()
-        out = norm(leaf, BATCH, 4)
+        out = layer(leaf, BATCH, 4)
         (out * cotangent).sum().backward()
-        results.append([out, leaf.grad, norm.weight.grad, norm.bias.grad])
+        results.append([out, leaf.grad, layer.weight.grad, layer.bias.grad])
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
 def test_gradients_are_those_of_differences() -> None:
-    ours, _, x = pair()
-    torch.autograd.gradcheck(lambda *leaves: _call(ours, *leaves), (x.requires_grad_(), ours.weight, ours.bias))
+    norm, _, x = pair()
+    torch.autograd.gradcheck(lambda *leaves: _call(norm, *leaves), (x.requires_grad_(), norm.weight, norm.bias))
 
 
 def _call(norm: GraphLayerNorm, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -50,8 +50,8 @@ def test_no_nodes_and_a_single_one_are_finite(nodes: int) -> None:
 
 
 def test_halves_are_normalised_in_float32() -> None:
-    ours, _, x = pair(torch.float32)
-    expected = ours(x, BATCH, 4)
-    out = ours.bfloat16()(x.bfloat16(), BATCH, 4)
+    norm, _, x = pair(torch.float32)
+    expected = norm(x, BATCH, 4)
+    out = norm.bfloat16()(x.bfloat16(), BATCH, 4)
     assert out.dtype == torch.bfloat16
     torch.testing.assert_close(out.float(), expected, rtol=3e-2, atol=3e-2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,10 +11,10 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.errors import ConfigError, InputError
-from graphgps_kmip.model import EdgeHead, GraphHead, NodeHead, SequenceHead
-from graphgps_kmip.model import prediction_heads as edge_head
-from graphgps_kmip.model.prediction_heads import LinearHead, PairHead, linear_mlp
-from graphgps_kmip.model.san_layer import san_graph_head
+from graphgps_kmip.model import EdgeHead, GraphHead, NodeHead, SequenceHead, prediction_heads
+from graphgps_kmip.model.feature_encoding import UnitRows
+from graphgps_kmip.model.prediction_heads import LinearHead, PairHead, linear_head_widths, mlp, san_graph_head
+from graphgps_kmip.registry import components
 from graphgps_kmip.task.metrics import OF_RANK, mean_over_graphs
 from tests.recorded import check, load, part
 
@@ -20,16 +22,6 @@ from tests.recorded import check, load, part
 def batch() -> Batch:
     graphs = [Data(x=torch.randn(n, 4), y=torch.tensor([n]), num_nodes=n) for n in (3, 1, 2)]
     return Batch.from_data_list(graphs)
-
-
-@pytest.mark.parametrize("pooling", ["add", "mean", "max"])
-def test_a_graph_is_predicted_from_its_own_nodes_only(pooling: str) -> None:
-    head, whole = GraphHead(4, 2, num_layers=2, pooling=pooling).eval(), batch()
-    pred, true = head(whole)
-    assert pred.shape == (3, 2)
-    assert true.tolist() == [3, 1, 2]
-    for i, graph in enumerate(whole.to_data_list()):
-        torch.testing.assert_close(head(Batch.from_data_list([graph]))[0][0], pred[i])
 
 
 def test_the_pooled_nodes_are_dropped_out_in_training_where_asked() -> None:
@@ -86,16 +78,21 @@ def test_outputs_and_gradients_equal_the_recorded_head(file: str) -> None:
     check(head, forward, record, lambda name: name.replace("post_pooling_norm", "norm.module"))
 
 
-def widths(mlp: nn.Sequential) -> list[tuple[int, int]]:
-    return [(one.in_features, one.out_features) for one in mlp if isinstance(one, nn.Linear)]
-
-
 def test_hidden_layers_keep_the_width_or_halve_it_and_are_never_narrower_than_the_output() -> None:
-    assert widths(linear_mlp(64, 1, 3)) == [(64, 64), (64, 64), (64, 1)]
-    assert widths(linear_mlp(64, 1, 3, halve_widths=True)) == [(64, 32), (32, 16), (16, 1)]
-    assert widths(linear_mlp(8, 10, 2)) == [(8, 10), (10, 10)]
-    assert widths(linear_mlp(64, 20, 4, halve_widths=True)) == [(64, 32), (32, 20), (20, 20), (20, 20)]
-    assert sum(p.numel() for p in linear_mlp(64, 1, 3, halve_widths=True).parameters()) == 2625
+    assert linear_head_widths(64, 1, 3) == [64, 64, 64, 1]
+    assert linear_head_widths(64, 1, 3, halve_widths=True) == [64, 32, 16, 1]
+    assert linear_head_widths(8, 10, 2) == [8, 10, 10]
+    assert linear_head_widths(64, 20, 4, halve_widths=True) == [64, 32, 20, 20, 20]
+
+
+def test_hidden_rows_of_a_head_have_length_one_where_asked() -> None:
+    x = torch.randn(3, 4)
+    layers = mlp([4, 4, 2], l2norm=True)
+    hidden = layers[0](x).relu()
+    torch.testing.assert_close(layers(x), layers[-1](hidden / hidden.norm(dim=1, keepdim=True).clamp(min=1e-12)))
+    assert not any(isinstance(module, UnitRows) for module in mlp([4, 4, 2]).modules())
+    for head in (GraphHead(4, 2, 2, l2norm=True), NodeHead(4, 2, 2, l2norm=True)):
+        assert any(isinstance(module, UnitRows) for module in head.modules())
 
 
 def graphs() -> Batch:
@@ -118,9 +115,9 @@ def test_of_one_graph_divided_by_masks_only_the_nodes_of_the_split_are_predicted
     assert torch.equal(labels, batch.y)
     batch.train_mask = torch.tensor([True, False, False, True, False, True, False, False, False])
     batch.val_mask, batch.split = ~batch.train_mask, "train"
-    found, labels = head(batch)
+    pred, labels = head(batch)
     assert labels.tolist() == [0, 3, 5]
-    torch.testing.assert_close(found, everything[batch.train_mask])
+    torch.testing.assert_close(pred, everything[batch.train_mask])
     batch.split = "val"
     assert head(batch)[1].tolist() == [1, 2, 4, 6, 7, 8]
     batch.y = torch.arange(3)
@@ -134,27 +131,13 @@ def test_what_cannot_be_built_is_refused() -> None:
         LinearHead(4, 2, norm="batchnorm")
 
 
-def wide_batch() -> Batch:
-    torch.manual_seed(0)
-    graphs = [Data(x=torch.randn(n, 12), y=torch.tensor([n]), num_nodes=n) for n in (3, 1, 2)]
-    return Batch.from_data_list(graphs)
-
-
-@pytest.mark.parametrize(("dim", "widths"), [(56, [56, 28, 14]), (84, [84, 42, 21]), (30, [30, 15, 7])])
-def test_every_layer_halves_the_width_rounded_down(dim: int, widths: list[int]) -> None:
-    linear = [module for module in san_graph_head(dim, 10).mlp if isinstance(module, nn.Linear)]
-    assert [layer.in_features for layer in linear] == widths
-    assert [layer.out_features for layer in linear] == [*widths[1:], 10]
-    parameters = sum(a * b + b for a, b in zip(widths, [*widths[1:], 10], strict=True))
-    assert sum(parameter.numel() for parameter in san_graph_head(dim, 10).parameters()) == parameters
-
-
 @pytest.mark.parametrize(("pooling", "pool"), [("add", torch.sum), ("mean", torch.mean), ("max", torch.amax)])
 def test_a_graph_is_predicted_from_its_pooled_nodes(pooling: str, pool: object) -> None:
-    head, whole = san_graph_head(12, 2, pooling), wide_batch()
+    head, whole = san_graph_head(4, 2, pooling), batch()
     pred, true = head(whole)
     assert true.tolist() == [3, 1, 2]
     first, _, second, _, last = head.mlp
+    assert [layer.in_features for layer in (first, second, last)] == [4, 2, 1]
     for i, graph in enumerate(whole.to_data_list()):
         pooled = pool(graph.x, dim=0)
         torch.testing.assert_close(pred[i], last(second(first(pooled).relu()).relu()))
@@ -165,9 +148,9 @@ def test_outputs_and_gradients_equal_the_recorded_head_of_grit(halvings: int, di
     head = san_graph_head(8, dim_out, "add", halvings).double()
 
     def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        wide_batch = Batch(x=inputs["x"], batch=inputs["batch"], y=torch.zeros(1))
-        wide_batch._num_graphs = int(inputs["batch"][-1]) + 1
-        return {"pred": head(wide_batch)[0]}
+        batch = Batch(x=inputs["x"], batch=inputs["batch"], y=torch.zeros(1))
+        batch._num_graphs = int(inputs["batch"][-1]) + 1
+        return {"pred": head(batch)[0]}
 
     def rename(name: str) -> str:
         _, number, rest = name.split(".")
@@ -192,26 +175,36 @@ GRAPHS = [(3, [(0, 1), (1, 0), (2, 2)]), (1, []), (0, []), (2, [(1, 0), (1, 0)])
 
 
 def test_every_pair_of_a_graph_gets_its_logits_and_says_whether_it_is_an_edge() -> None:
-    head, graphs = PairHead().double(), [graph(*given) for given in GRAPHS]
+    head, graphs = PairHead().double(), [graph(*sizes) for sizes in GRAPHS]
     pred, true = head(Batch.from_data_list(graphs))
     expected, labels = [], []
     for data in graphs:
         edges = set(map(tuple, data.edge_index.T.tolist()))
-        for i, one in enumerate(data.x):
-            for j, other in enumerate(data.x):
-                expected.append(head.predictor.weight[:, 0] * (one @ other) + head.predictor.bias)
+        for i, source in enumerate(data.x):
+            for j, target in enumerate(data.x):
+                expected.append(head.predictor.weight[:, 0] * (source @ target) + head.predictor.bias)
                 labels.append(int((i, j) in edges))
     assert true.tolist() == labels
     assert sum(labels) == 4
     torch.testing.assert_close(pred, torch.stack(expected), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("kept", ["x", "edge_index"])
-def test_inputs_stay_and_gradients_are_right(kept: str) -> None:
-    head, data = PairHead().double(), graph(3, [(0, 1)])
-    before = data[kept].clone()
-    assert torch.autograd.gradcheck(lambda x: head(Data(x=x, edge_index=data.edge_index))[0], data.x.requires_grad_())
-    torch.testing.assert_close(data[kept], before)
+@pytest.mark.parametrize(("pooling", "pool"), [("graph_token", lambda x: x[0]), ("mean", lambda x: x.mean(0))])
+def test_the_head_of_graphormer_normalises_nodes_then_pools_then_maps(pooling: str, pool: Any) -> None:
+    head, whole = GraphHead(4, 3, pooling=pooling, node_norm=True), batch()
+    for parameter in head.parameters():
+        nn.init.normal_(parameter)
+    for row, graph in zip(head(whole)[0], whole.to_data_list(), strict=True):
+        normed = F.layer_norm(graph.x, (4,), head.norm.weight, head.norm.bias)
+        torch.testing.assert_close(row, head.mlp[0](pool(normed)))
+
+
+def test_the_token_is_the_first_node_and_graphs_without_nodes_give_zeros() -> None:
+    x = torch.arange(1.0, 7.0)[:, None].requires_grad_()
+    pooled = components("pooling")["graph_token"](x, torch.tensor([1, 1, 1, 3, 4, 4]), 6)
+    assert pooled[:, 0].tolist() == [0, 1, 0, 4, 5, 0]
+    pooled.sum().backward()
+    assert x.grad[:, 0].tolist() == [1, 0, 0, 1, 1, 0]
 
 
 DIM = 4
@@ -228,11 +221,11 @@ RANKED = (
 
 
 def labelled_graph(
-    num_nodes: int, positive: list[tuple[int, int]], negative: list[tuple[int, int]], **given: Tensor
+    num_nodes: int, positive: list[tuple[int, int]], negative: list[tuple[int, int]], **attributes: Tensor
 ) -> Data:
     pairs = torch.tensor(positive + negative, dtype=torch.long).reshape(-1, 2).T
     label = torch.tensor([1] * len(positive) + [0] * len(negative), dtype=torch.long)
-    x = given.get("x", torch.randn(num_nodes, DIM, dtype=torch.float64))
+    x = attributes.get("x", torch.randn(num_nodes, DIM, dtype=torch.float64))
     order = torch.randperm(len(label))  # positive and negative pairs come mixed
     return Data(x=x, num_nodes=num_nodes, edge_label_index=pairs[:, order], edge_label=label[order])
 
@@ -269,15 +262,15 @@ def all_scores(head: EdgeHead, x: Tensor, decoding: str) -> Tensor:
 @pytest.mark.parametrize("decoding", ["dot", "cosine_similarity", "concat"])
 @pytest.mark.parametrize("chunk", [2**20, 3])
 def test_logits_and_ranks_are_those_counted_by_hand(decoding: str, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edge_head, "PAIRS", chunk)
+    monkeypatch.setattr(prediction_heads, "PAIRS", chunk)
     head, whole = EdgeHead(DIM, 2, decoding).double().eval(), labelled_batch()
-    wanted = []
+    expected = []
     for data in whole.to_data_list():
         scores = all_scores(head, data.x, decoding).detach()
         logits = scores[data.edge_label_index[0], data.edge_label_index[1]]
-        wanted.append(torch.cat([logits[:, None], by_hand(data, scores)], dim=1))
+        expected.append(torch.cat([logits[:, None], by_hand(data, scores)], dim=1))
     pred, true = head(whole)
-    torch.testing.assert_close(pred, torch.cat(wanted))
+    torch.testing.assert_close(pred, torch.cat(expected))
     assert torch.equal(true, whole.edge_label)
     assert pred[true == 1, 2].unique().numel() > 2, "the ranks differ among themselves"
 

@@ -22,7 +22,7 @@ from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.ops.row_layers import AdaRMSNorm
 from tests.recorded import check, load, part
 
-# Recorded name -> ours; norms of a batch are one level deeper here.
+# Recorded name -> name here; norms of a batch are one level deeper here.
 NAMES = {
     "norm1_h.norm_layer": "attention_norm",
     "norm2_h.norm_layer": "ffn_norm",
@@ -62,12 +62,12 @@ def layer_of(
 @pytest.mark.parametrize("file", RECORDS)
 def test_outputs_and_gradients_equal_the_recorded_layer(file: str) -> None:
     record, layer = load(f"F_model/{file}"), layer_of(**RECORDS[file])
-    ours = set(layer.state_dict())
+    names = set(layer.state_dict())
 
     def rename(name: str) -> str:
         head, _, last = name.rpartition(".")
         name = f"{NAMES[head]}.{last}"
-        return name if name in ours else f"{name.rpartition('.')[0]}.module.{last}"
+        return name if name in names else f"{name.rpartition('.')[0]}.module.{last}"
 
     # a layer without a learned scale has a constant 1 in the records
     record = {key: value for key, value in record.items() if RECORDS[file].get("layer_scale") or "res_layer" not in key}
@@ -79,7 +79,7 @@ def test_outputs_and_gradients_equal_the_recorded_layer(file: str) -> None:
         )
         return {"h": layer(inputs["x"], context)[0]}
 
-    assert ours == {rename(key) for key in part(record, "state")}
+    assert names == {rename(key) for key in part(record, "state")}
     check(layer, forward, record, rename)
 
 
@@ -156,52 +156,29 @@ def test_class_tokens_of_graphs_do_not_mix_and_each_has_its_own_draw() -> None:
     assert 400 < int(tokens.sum()) < 600
 
 
-@pytest.fixture
-def network() -> nn.ModuleDict:
-    torch.manual_seed(0)
-    network = nn.ModuleDict(
-        {
-            "trunk": nn.Linear(300, 300),
-            "encoder": nn.Sequential(nn.Linear(300, 300), nn.Embedding(100, 300)),
-            "stem": nn.Sequential(nn.Linear(300, 300), nn.GELU(), nn.Linear(300, 300), nn.GELU(), nn.Linear(300, 300)),
-            "no_bias": nn.Linear(4, 4, bias=False),
-            "norm": AdaRMSNorm(4),
-        }
-    )
-    initialise_ppgt(network, [network["encoder"]], [network["stem"]])
-    return network
-
-
-def test_linear_maps_of_the_trunk_are_normal(network: nn.ModuleDict) -> None:
-    weight = network["trunk"].weight
-    assert abs(float(weight.detach().std()) - 0.02) < 2e-4
-    assert float(weight.detach().abs().max()) > 4 * 0.02
-    assert network["no_bias"].weight.std() < 0.05
-
-
-def test_encoders_of_the_data_are_uniform_or_standard_normal(network: nn.ModuleDict) -> None:
-    linear, embedding = network["encoder"]
-    assert_uniform(linear, 1 / math.sqrt(300))
-    assert abs(float(embedding.weight.detach().std()) - 1) < 0.02
-    assert float(embedding.weight.detach().abs().max()) > 3
-
-
-def test_the_last_map_of_a_stem_has_half_the_variance_of_the_hidden_ones(network: nn.ModuleDict) -> None:
-    first, _, second, _, last = network["stem"]
-    assert_uniform(first, math.sqrt(6 / 300))
-    assert_uniform(second, math.sqrt(6 / 300))
-    assert_uniform(last, math.sqrt(3 / 300))
-
-
-def test_biases_are_zero_and_norms_stay(network: nn.ModuleDict) -> None:
-    biases = [one.bias for one in network.modules() if isinstance(one, nn.Linear) and one.bias is not None]
-    assert len(biases) == 5
-    assert not any(bias.any() for bias in biases)
-    assert (network["norm"].beta == 1).all()
-    assert (network["norm"].alpha == 0).all()
-
-
 def assert_uniform(linear: nn.Linear, bound: float) -> None:
     largest = float(linear.weight.detach().abs().max())
     assert 0.999 * bound < largest <= bound * (1 + 1e-6)
     assert abs(float(linear.weight.detach().std()) * math.sqrt(3) / bound - 1) < 0.01
+
+
+def test_initial_weights_of_trunk_encoders_and_stems() -> None:
+    torch.manual_seed(0)
+    trunk, bare, norm = nn.Linear(300, 300), nn.Linear(4, 4, bias=False), AdaRMSNorm(4)
+    encoder = nn.Sequential(nn.Linear(300, 300), nn.Embedding(100, 300))
+    stem = nn.Sequential(nn.Linear(300, 300), nn.GELU(), nn.Linear(300, 300), nn.GELU(), nn.Linear(300, 300))
+    initialise_ppgt(nn.ModuleList([trunk, encoder, stem, bare, norm]), [encoder], [stem])
+    weight = trunk.weight.detach()
+    assert abs(float(weight.std()) - 0.02) < 2e-4
+    assert float(weight.abs().max()) > 4 * 0.02
+    assert bare.weight.std() < 0.05
+    linear, embedding = encoder
+    assert_uniform(linear, 1 / math.sqrt(300))
+    assert abs(float(embedding.weight.detach().std()) - 1) < 0.02
+    assert float(embedding.weight.detach().abs().max()) > 3
+    assert_uniform(stem[0], math.sqrt(6 / 300))
+    assert_uniform(stem[2], math.sqrt(6 / 300))
+    assert_uniform(stem[4], math.sqrt(3 / 300))  # half the variance
+    assert not any(linear.bias.any() for linear in (trunk, encoder[0], stem[0], stem[2], stem[4]))
+    assert (norm.beta == 1).all()
+    assert (norm.alpha == 0).all()

@@ -49,8 +49,8 @@ def test_predictions_gradients_and_running_statistics_are_those_of_kept_layers(a
     plain = model(attention)
     other = copy.deepcopy(plain)
     other.recompute = True
-    for ours, theirs in zip(step(other), step(plain), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
+    for again, expected in zip(step(other), step(plain), strict=True):
+        torch.testing.assert_close(again, expected, rtol=0, atol=1e-14)
 
 
 def test_no_search_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,14 +68,14 @@ def test_no_search_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_kept_for_the_backward_pass_does_not_hold_the_inside_of_layers() -> None:
-    def kept(recompute: bool) -> int:
+    def count_bytes(recompute: bool) -> int:
         net, sizes = model(FullAttention), []
         net.recompute = recompute
         with torch.autograd.graph.saved_tensors_hooks(lambda t: (sizes.append(t.nbytes), t)[1], lambda t: t):
             net(graphs())
         return sum(sizes)
 
-    assert kept(True) < kept(False) / 5
+    assert count_bytes(True) < count_bytes(False) / 5
 
 
 def test_a_search_is_recorded_once_and_given_back_twice() -> None:
@@ -86,13 +86,13 @@ def test_a_search_is_recorded_once_and_given_back_twice() -> None:
         calls.append(value)
         return torch.tensor([value]), torch.tensor([value / 2])
 
-    kept = memo.Memo()
-    with kept.recording():
-        found = search(4)
+    answers = memo.Memo()
+    with answers.recording():
+        first = search(4)
     for _ in range(2):
-        with kept.replaying():
+        with answers.replaying():
             index, score = search(0)
         assert index.dtype == torch.int64
-        assert (index, score) == found
+        assert (index, score) == first
     assert calls == [4]
     assert search(1)[0] == 1  # outside of both

@@ -49,16 +49,16 @@ def seeded(build: Any) -> nn.Module:
     return build().eval()
 
 
-def assert_equal(ours: nn.Module, theirs: nn.Module) -> None:
-    state, other = ours.state_dict(), theirs.state_dict()
+def assert_equal(model: nn.Module, reference: nn.Module) -> None:
+    state, other = model.state_dict(), reference.state_dict()
     assert state.keys() == other.keys()
     for name, value in state.items():
         torch.testing.assert_close(value, other[name], rtol=0, atol=0)
     batch = graphs()
     outputs: list[Tensor] = []
-    for model in (ours, theirs):
+    for network in (model, reference):
         torch.manual_seed(4)
-        outputs.append(model(batch.clone())[0])
+        outputs.append(network(batch.clone())[0])
     torch.testing.assert_close(*outputs, rtol=0, atol=0)
 
 
@@ -80,8 +80,8 @@ def test_every_pair_of_branches_equals_the_network_from_yaml(local: str, attenti
     network = "GPSModel"
     settings = {"gt.pna.edge_dim": 8, "prep.use_exp_edges": False}
     configure(YAML | {"model.type": network, "gt.layer_type": layer_type} | settings)
-    theirs = seeded(lambda: build_network(network, 5, 3))
-    assert_equal(seeded(lambda: create_model(layer_type, **CALL, settings=settings)), theirs)
+    reference = seeded(lambda: build_network(network, 5, 3))
+    assert_equal(seeded(lambda: create_model(layer_type, **CALL, settings=settings)), reference)
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_every_other_network_equals_that_from_yaml(network: str, layer_type: str
     named = {key: layer_type} if layer_type else {}
     settings = {"gnn.layers_mp": 2, "graphormer.num_layers": 2, "graphormer.num_heads": 2}
     configure(YAML | settings | {"model.type": network} | named)
-    theirs = seeded(lambda: build_network(network, 5, 3))
-    assert_equal(seeded(lambda: create_model(layer_type, network=network, **CALL)), theirs)
+    reference = seeded(lambda: build_network(network, 5, 3))
+    assert_equal(seeded(lambda: create_model(layer_type, network=network, **CALL)), reference)
 
 
 def test_options_have_their_yaml_names_and_defaults() -> None:
@@ -106,8 +106,8 @@ def test_options_have_their_yaml_names_and_defaults() -> None:
     assert model.layers[0].attention[0].k == 7
     assert type(model.layers[0].ffn_norm.norm).__name__ == "GraphLayerNorm"
     assert len(create_model("", 9, 10, network="Polynormer", global_layers=4).layers[0].network.global_attn) == 4
-    given = create_model("kMIP", 9, 10, settings={"gt.kmip.k": 3, "gnn.head": "inductive_node"})
-    assert given.layers[0].attention[0].k == 3
+    changed = create_model("kMIP", 9, 10, settings={"gt.kmip.k": 3, "gnn.head": "inductive_node"})
+    assert changed.layers[0].attention[0].k == 3
     node = CfgNode()
     set_cfg(node)
     plain = network_settings({})
@@ -165,7 +165,7 @@ graph = Data(x=torch.randn(6, 9), edge_index=torch.randint(6, (2, 12)), y=torch.
 model = create_model("GatedGCN+kMIP", in_dim=9, out_dim=10, num_layers=4, k=3)
 assert model(Batch.from_data_list([graph, graph]))[0].shape == (2, 10)
 loaded = [name for name in sys.modules if name.startswith(("torch_geometric.graphgym", "yacs"))]
-loaded += [name for name in sys.modules if name.startswith(tuple(f"graphgps_kmip.{one}" for one in OTHERS))]
+loaded += [name for name in sys.modules if name.startswith(tuple(f"graphgps_kmip.{package}" for package in OTHERS))]
 assert not loaded, loaded
 """
     done = preloaded("-c", f'OTHERS = ("gym", "data", "train", "report", "results", "experiments")\n{code}')

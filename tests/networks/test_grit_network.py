@@ -12,15 +12,8 @@ from graphgps_kmip.networks.create_model import create_model
 
 
 def grit(in_dim: int, out_dim: int, node: str, settings: dict[str, Any], **options: Any) -> nn.Module:
-    return create_model(
-        "",
-        in_dim,
-        out_dim,
-        network="GritTransformer",
-        node_encoder=f"{node}+RRWP",
-        settings={"gt.layer_type": "GRIT", **settings},
-        **options,
-    )
+    options |= {"node_encoder": f"{node}+RRWP", "settings": settings}
+    return create_model("GRIT", in_dim, out_dim, network="GritTransformer", **options)
 
 
 def batch_of(sizes: list[int], edges_per_node: int = 2) -> Batch:
@@ -36,25 +29,12 @@ def batch_of(sizes: list[int], edges_per_node: int = 2) -> Batch:
 
 
 IN_BATCH = {"posenc_RRWP.where": "batch", "posenc_RRWP.ksteps": 4, "posenc_RRWP.precision": "float64"}
-SMALL = {
-    "num_layers": 2,
-    "dim": 8,
-    "num_heads": 2,
-    "head": "inductive_node",
-    "edge_encoder": "LinearEdge",
-    "edge_dim": 2,
-}
-
-
-def branch(layer_type: str, **settings: Any) -> nn.Module:
-    """Return a network of GPS layers with GRIT as a branch."""
-    return create_model(
-        layer_type, 3, 4, node_encoder="LinearNode+RRWP", settings=IN_BATCH | settings, **SMALL
-    ).double()
+SMALL = {"num_layers": 2, "dim": 8, "num_heads": 2, "head": "inductive_node", "edge_encoder": "LinearEdge"}
+SMALL |= {"edge_dim": 2, "node_encoder": "LinearNode+RRWP"}
 
 
 def test_the_second_layer_of_a_branch_reads_the_pairs_that_the_first_one_made() -> None:
-    model = branch("GatedGCN+GRIT").train()
+    model = create_model("GatedGCN+GRIT", 3, 4, settings=IN_BATCH, **SMALL).double().train()
     model(batch_of([5, 4]))[0].pow(3).sum().backward()
     first, last = (layer.attention[0].pairs.linear.weight.grad for layer in model.layers)
     assert first.abs().max() > 1e-10

@@ -42,7 +42,7 @@ VARIANTS: list[tuple[dict[str, Any], type[KMIPAttention], list[type]]] = [
 ]
 
 
-def built(settings: dict[str, Any]) -> KMIPAttention:
+def build(settings: dict[str, Any]) -> KMIPAttention:
     options = {name: value for name, value in settings.items() if name in DEFAULTS}
     return repeat_faults(build_kmip(8, 2, **options), {f"gt.kmip.{name}": value for name, value in settings.items()})
 
@@ -61,16 +61,16 @@ def test_the_config_group_has_the_keys_and_defaults_that_finished_runs_were_hash
 def test_each_setting_has_its_variant(
     settings: dict[str, Any], variant: type[KMIPAttention], selections: list[type]
 ) -> None:
-    attention = built(settings)
+    attention = build(settings)
     assert type(attention) is variant
     assert [type(module) for module in attention.selection.modules()] == selections
 
 
 @pytest.mark.parametrize("variant", [{}, {"gt.kmip.pad_keys": "True"}])
 def test_a_model_in_eval_mode_has_its_final_k_without_a_progress(variant: dict[str, str]) -> None:
-    words = [word for pair in variant.items() for word in pair]
+    overrides = [part for pair in variant.items() for part in pair]
     small = ["gt.dim_hidden", "16", "gnn.dim_inner", "16", "gt.layers", "2", "dataset.sample", "True"]
-    load_config(cfg, DIGITS, [*small, "gt.kmip.k", "2", "gt.kmip.k_start", "16", *words])
+    load_config(cfg, DIGITS, [*small, "gt.kmip.k", "2", "gt.kmip.k_start", "16", *overrides])
     with configured(planned_runs(1)[0]):
         parts = assemble()
     model, outputs = parts.model.eval(), {}

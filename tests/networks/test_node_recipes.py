@@ -110,14 +110,14 @@ def test_weight_decay_is_for_the_layers_that_the_config_names(optimizer: str, la
     configure("gcn", "optim.weight_decay_layers", layers, "optim.optimizer", optimizer)
     model = build_network("GCN", 6, 3)
     before = {name: value.detach().clone() for name, value in parameters(model).items() if "weight" in name}
-    found = current_optimizer(model)
+    built = current_optimizer(model)
     for value in model.parameters():
         value.grad = torch.zeros_like(value)
-    found.step()
+    built.step()
     moved = [int(name[0]) for name, value in before.items() if not torch.equal(parameters(model)[name], value)]
     assert moved == decayed
-    assert sorted(map(id, model.parameters())) == sorted(id(p) for g in found.param_groups for p in g["params"])
-    assert {group["lr"] for group in found.param_groups} == {0.01}
+    assert sorted(map(id, model.parameters())) == sorted(id(p) for g in built.param_groups for p in g["params"])
+    assert {group["lr"] for group in built.param_groups} == {0.01}
 
 
 def test_no_first_layer_is_guessed_behind_an_encoder() -> None:
@@ -131,26 +131,26 @@ def test_no_first_layer_is_guessed_behind_an_encoder() -> None:
 
 
 def test_normalised_features_of_a_node_sum_to_one() -> None:
-    given = Data(x=torch.tensor([[1, 3, 0], [0, 0, 0], [0, 1, 1]]))
-    found = with_normalized_features(given).x
-    assert found.tolist() == [[0.25, 0.75, 0.0], [0.0, 0.0, 0.0], [0.0, 0.5, 0.5]]
-    assert given.x.tolist() == [[1, 3, 0], [0, 0, 0], [0, 1, 1]], "the graph itself has changed"
+    data = Data(x=torch.tensor([[1, 3, 0], [0, 0, 0], [0, 1, 1]]))
+    x = with_normalized_features(data).x
+    assert x.tolist() == [[0.25, 0.75, 0.0], [0.0, 0.0, 0.0], [0.0, 0.5, 0.5]]
+    assert data.x.tolist() == [[1, 3, 0], [0, 0, 0], [0, 1, 1]], "the graph itself has changed"
 
 
-@pytest.mark.parametrize("wanted", [True, False])
-def test_the_data_of_a_run_is_normalised_where_the_config_says_so(wanted: bool) -> None:
-    configure("gcn", "dataset.sample", "True", "dataset.normalize_features", str(wanted))
+@pytest.mark.parametrize("normalised", [True, False])
+def test_the_data_of_a_run_is_normalised_where_the_config_says_so(normalised: bool) -> None:
+    configure("gcn", "dataset.sample", "True", "dataset.normalize_features", str(normalised))
     total = load_configured().dataset.graphs[0].x.abs().sum(dim=1)
     ones = torch.isclose(total, torch.ones_like(total))
-    assert bool(ones.all() if wanted else not ones.any())
+    assert bool(ones.all() if normalised else not ones.any())
 
 
 def test_sparse_dropout_draws_for_each_number_and_keeps_the_mean() -> None:
     drop, x = SparseDropout(0.25), torch.tensor([[0.0, 3.0]]).repeat(4000, 1)
-    found = drop(x)
-    assert set(found[:, 0].tolist()) == {0.0}
-    assert set(found[:, 1].tolist()) == {0.0, 4.0}
-    assert abs(float(found[:, 1].mean()) - 3) < 0.15  # five standard errors are 0.14
+    out = drop(x)
+    assert set(out[:, 0].tolist()) == {0.0}
+    assert set(out[:, 1].tolist()) == {0.0, 4.0}
+    assert abs(float(out[:, 1].mean()) - 3) < 0.15  # five standard errors are 0.14
     assert x[:, 1].eq(3).all(), "the input has changed"
     assert drop.eval()(x) is x
     assert SparseDropout(0.0)(x) is x
@@ -158,15 +158,24 @@ def test_sparse_dropout_draws_for_each_number_and_keeps_the_mean() -> None:
 
 def test_gradients_of_sparse_dropout_are_scaled_where_a_number_stays_and_none_where_it_is_dropped() -> None:
     x = torch.full((100,), 3.0, requires_grad=True)
-    found = SparseDropout(0.25)(x)
-    found.sum().backward()
-    torch.testing.assert_close(x.grad, found.detach() / 3)
-    assert len(found.unique()) == 2
+    out = SparseDropout(0.25)(x)
+    out.sum().backward()
+    torch.testing.assert_close(x.grad, out.detach() / 3)
+    assert len(out.unique()) == 2
 
 
 def test_a_run_in_the_recipe_trains_and_stops_and_goes_on_with_both_groups(tmp_path: Path) -> None:
-    words = ["dataset.sample", "True", "out_dir", str(tmp_path / "out"), "optim.max_epoch", "2", "gnn.dim_inner", "4"]
-    run_experiment(ROOT / "configs/Citation/cora-gcn.yaml", words)
+    overrides = [
+        "dataset.sample",
+        "True",
+        "out_dir",
+        str(tmp_path / "out"),
+        "optim.max_epoch",
+        "2",
+        "gnn.dim_inner",
+        "4",
+    ]
+    run_experiment(ROOT / "configs/Citation/cora-gcn.yaml", overrides)
     record = read_record(next(tmp_path.rglob("record.json")).parent)
     assert record["best"]["test"]["accuracy"] >= 0
     saved = torch.load(next(tmp_path.rglob("*.ckpt")), weights_only=True)

@@ -27,8 +27,8 @@ CLASS = {"ppgt.node_features": "rrwp+class_token", "ppgt.class_layers": 2, "mode
 
 def model_of(**settings: Any) -> nn.Module:
     torch.manual_seed(0)
-    given = SMALL | {key.replace("__", "."): value for key, value in settings.items()}
-    return create_model("", 3, 2, network="PPGT", num_layers=3, dim=8, num_heads=2, settings=given)
+    settings = SMALL | {key.replace("__", "."): value for key, value in settings.items()}
+    return create_model("", 3, 2, network="PPGT", num_layers=3, dim=8, num_heads=2, settings=settings)
 
 
 def graph(nodes: int) -> Data:
@@ -44,8 +44,8 @@ def batch_of(*sizes: int) -> Batch:
 
 def test_rates_of_stochastic_depth_are_constant_or_grow_from_zero() -> None:
     def rates(model: nn.Module) -> list[float]:
-        assert all(one.attention_branch.drop_path.rate == one.ffn_branch.drop_path.rate for one in model.layers)
-        return [one.ffn_branch.drop_path.rate for one in model.layers]
+        assert all(layer.attention_branch.drop_path.rate == layer.ffn_branch.drop_path.rate for layer in model.layers)
+        return [layer.ffn_branch.drop_path.rate for layer in model.layers]
 
     assert rates(model_of(ppgt__drop_path=0.2)) == [0.2] * 3
     assert rates(model_of(ppgt__drop_path=0.2, ppgt__drop_path_by_layer=True)) == [0.0, 0.1, 0.2]
@@ -63,7 +63,7 @@ def test_heads_of_graphs_and_of_nodes_have_the_same_options() -> None:
         assert pred.shape == (rows, 6)
         torch.testing.assert_close(pred.mean(0), torch.zeros(6), atol=1e-4, rtol=0)
         normed = []
-        model.head.head.mlp.register_forward_pre_hook(lambda _, given, seen=normed: seen.append(given[0]))
+        model.head.head.mlp.register_forward_pre_hook(lambda _, inputs, seen=normed: seen.append(inputs[0]))
         model.eval()(batch_of(5, 3, 4))
         torch.testing.assert_close(normed[0].square().mean(1), torch.ones(rows), rtol=1e-4, atol=1e-4)
 
@@ -128,31 +128,27 @@ INITIAL = [name for name, row in MODELS.items() if "initial" in row]
 
 def public_model(name: str, **settings: Any) -> nn.Module:
     row = MODELS[name]
-    given = row["settings"] | settings
-    return create_model("", row["dim_in"], row["dim_out"], network="PPGT", edge_dim=row["edge_dim"], settings=given)
-
-
-def size(model: nn.Module, part: str = "") -> int:
-    return sum(one.numel() for name, one in model.named_parameters() if f"{name}.".startswith(part))
+    settings = row["settings"] | settings
+    return create_model("", row["dim_in"], row["dim_out"], network="PPGT", edge_dim=row["edge_dim"], settings=settings)
 
 
 def test_the_printed_number_of_parameters_of_zinc_is_that_of_a_head_that_halves_widths() -> None:
     with torch.device("meta"):
         model = public_model("ZINC", **{"head.linear_graph.halve_widths": True})
-    assert size(model) == 487_425
+    assert sum(parameter.numel() for parameter in model.parameters()) == 487_425
 
 
 @pytest.mark.parametrize("name", INITIAL)
 def test_initial_values_are_drawn_as_in_the_public_model(name: str) -> None:
     torch.manual_seed(0)
-    found = dict(public_model(name).named_parameters())
+    parameters = dict(public_model(name).named_parameters())
     for key, (std, largest) in MODELS[name]["initial"].items():
-        ours, numbers = found[key].detach(), found[key].numel()
+        weight, numbers = parameters[key].detach(), parameters[key].numel()
         if std == 0:
-            assert ours.std(unbiased=False) < 1e-6, key
-            assert abs(float(ours.abs().max()) - largest) < 1e-4, f"{key}, rounded to 4 digits"
+            assert weight.std(unbiased=False) < 1e-6, key
+            assert abs(float(weight.abs().max()) - largest) < 1e-4, f"{key}, rounded to 4 digits"
             continue
         # both are estimates from as many numbers: six standard deviations of their ratio
-        assert abs(float(ours.std()) / std - 1) < 6 / numbers**0.5, key
+        assert abs(float(weight.std()) / std - 1) < 6 / numbers**0.5, key
         if numbers >= 128:  # a uniform distribution ends at 1.73 standard deviations
-            assert (float(ours.abs().max()) / float(ours.std()) < 1.9) == (largest / std < 1.9), key
+            assert (float(weight.abs().max()) / float(weight.std()) < 1.9) == (largest / std < 1.9), key

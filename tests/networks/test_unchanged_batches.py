@@ -79,25 +79,21 @@ def assert_unchanged(batch: Data, before: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_network_that_is_called_twice_gives_the_same_and_leaves_the_batch_as_it_is(name: str) -> None:
+def test_a_network_called_twice_gives_the_same_leaves_the_batch_and_takes_a_plain_data(name: str) -> None:
     model, batch = network(name), Batch.from_data_list([graph(7)] if name in OF_ONE_GRAPH else [graph(7), graph(4)])
     before = copy.deepcopy(batch.to_dict())
     first, second = (model(batch)[0] for _ in range(2))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     assert_unchanged(batch, before)
+    data = graph(7)
+    before_data = copy.deepcopy(data.to_dict())
+    expected, label = model(Batch.from_data_list([data]))
+    pred, same_label = model(data)
+    torch.testing.assert_close(pred, expected, rtol=0, atol=0)
+    assert torch.equal(label, same_label)
+    assert_unchanged(data, before_data)
     model.train()(batch)
     assert_unchanged(batch, before)
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_plain_data_is_a_batch_of_one_graph(name: str) -> None:
-    model, data = network(name), graph(7)
-    before = copy.deepcopy(data.to_dict())
-    expected, label = model(Batch.from_data_list([data]))
-    given, same_label = model(data)
-    torch.testing.assert_close(given, expected, rtol=0, atol=0)
-    assert torch.equal(label, same_label)
-    assert_unchanged(data, before)
 
 
 @pytest.mark.parametrize("name", ["GPSModel with LapPE", "PPGT", "GritTransformer", "Graphormer"])

@@ -110,10 +110,10 @@ def test_class_weights_come_from_the_batch_and_are_zero_for_absent_classes() -> 
 
 def test_unknown_labels_are_left_out_of_the_mean() -> None:
     pred, true = example("classification_multilabel")
-    known = ~true.isnan()
+    labelled = ~true.isnan()
     total, weight = make_task("classification_multilabel", 4, "cross_entropy").loss(pred, true)
-    want = torch.nn.functional.binary_cross_entropy_with_logits(pred[known], true[known])
-    assert 0 < known.sum() < known.numel()
+    want = torch.nn.functional.binary_cross_entropy_with_logits(pred[labelled], true[labelled])
+    assert 0 < labelled.sum() < labelled.numel()
     torch.testing.assert_close(total / weight, want, rtol=1e-12, atol=0)
 
 

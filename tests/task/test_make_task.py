@@ -53,6 +53,6 @@ def test_a_named_metric_selects_in_its_direction(task_type: str, metric: str, ag
     ],
 )
 def test_a_word_that_does_not_fit_is_refused_with_what_is_allowed(change: dict[str, str], message: str) -> None:
-    words = {"task_type": "classification", "dim_out": 5, "loss_fun": "cross_entropy"} | change
+    arguments = {"task_type": "classification", "dim_out": 5, "loss_fun": "cross_entropy"} | change
     with pytest.raises(ValueError, match=message):
-        make_task(**words)
+        make_task(**arguments)

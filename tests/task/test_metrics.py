@@ -141,24 +141,22 @@ def test_metrics_of_two_classes_equal_those_of_scikit_learn(case: str, thresh: f
 
 
 @pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("labels", ["known", "some NaN", "a label without positives", "a label never known"])
+@pytest.mark.parametrize("labels", ["known", "some NaN", "without positives", "without negatives", "never known"])
 def test_metrics_of_several_labels_equal_those_of_ogb(labels: str, ties: bool) -> None:
     score = (draw(40, 5) * 2).round() if ties else draw(40, 5)
     true = (draw(40, 5, seed=1) > 0.5).float()
     if labels == "some NaN":
         true[draw(40, 5, seed=2) > 0.6] = torch.nan
-    if labels == "a label without positives":
-        true[:, 2] = 0
-    if labels == "a label never known":
-        true[:, 2] = torch.nan
+    if labels.startswith("without") or labels == "never known":
+        true[:, 2] = {"without positives": 0, "without negatives": 1, "never known": torch.nan}[labels]
     got = evaluate("classification_multilabel", score, true)
-    known = [c for c in range(5) if not true[:, c].isnan().all()]  # ogb's accuracy is nan with an unknown column
+    columns = [c for c in range(5) if not true[:, c].isnan().all()]  # ogb's accuracy is nan with an unknown column
     for dataset, key in (("ogbg-molpcba", "ap"), ("ogbg-moltox21", "rocauc")):
         evaluator = Evaluator(dataset)
         evaluator.num_tasks = 5
         want = evaluator.eval({"y_true": true, "y_pred": score})[key]
         assert got["auc" if key == "rocauc" else key] == pytest.approx(want, abs=1e-12)
-    decided = Evaluator("ogbg-molpcba")._eval_acc(true[:, known].numpy(), (score.sigmoid() > 0.5)[:, known].numpy())
+    decided = Evaluator("ogbg-molpcba")._eval_acc(true[:, columns].numpy(), (score.sigmoid() > 0.5)[:, columns].numpy())
     assert got["accuracy"] == pytest.approx(decided["acc"], abs=FLOAT32)
 
 
@@ -166,8 +164,8 @@ def test_metrics_of_several_labels_equal_those_of_ogb(labels: str, ties: bool) -
 def test_several_labels_match_the_recorded_values_of_ogb(file: str) -> None:
     data = record(f"E_metrics/{file}")
     got = evaluate("classification_multilabel", torch.from_numpy(data["in/pred"]), torch.from_numpy(data["in/true"]))
-    for ours, theirs in (("ap", "ap"), ("auc", "rocauc")):
-        np.testing.assert_allclose(got[ours], data[f"out/{theirs}"], rtol=1e-12)
+    for key, ogb_key in (("ap", "ap"), ("auc", "rocauc")):
+        np.testing.assert_allclose(got[key], data[f"out/{ogb_key}"], rtol=1e-12)
 
 
 def test_without_any_positive_ap_and_auc_are_undefined() -> None:
@@ -240,6 +238,6 @@ def test_accuracy_sbm_counts_every_class_where_the_original_shifts_them() -> Non
 def test_f1_of_several_labels_pools_the_known_ones() -> None:
     score, true = draw(50, 4), (draw(50, 4) > 0).float()
     true[::7, 1] = float("nan")
-    known = ~true.isnan()
-    wanted = sk.f1_score(true[known].numpy(), (score[known] > 0).numpy())
-    assert evaluate("classification_multilabel", score, true)["f1"] == pytest.approx(wanted, abs=1e-6)
+    labelled = ~true.isnan()
+    expected = sk.f1_score(true[labelled].numpy(), (score[labelled] > 0).numpy())
+    assert evaluate("classification_multilabel", score, true)["f1"] == pytest.approx(expected, abs=1e-6)

@@ -115,7 +115,7 @@ def test_a_replaced_file_is_whole_whatever_step_fails(
             patched.setattr(owner, name, failing(0, code, getattr(owner, name)))
             with pytest.raises(OSError, match=os.strerror(code)):
                 files.replace_file(path, b"new")
-        assert [one.read_bytes() for one in tmp_path.iterdir()] == [b"old"]
+        assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"old"]
 
 
 def test_tensorboard_on_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,9 +35,9 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     folder = tmp_path_factory.mktemp("two")
     done = preloaded_ranks(2, "tests/train/two_processes.py", folder)
     return Outcome(
-        [one.returncode for one in done],
-        "".join(one.stdout for one in done),
-        "".join(one.stderr for one in done),
+        [process.returncode for process in done],
+        "".join(process.stdout for process in done),
+        "".join(process.stderr for process in done),
         folder,
     )
 
@@ -46,8 +46,8 @@ def assert_same_numbers(got: Path, want: Path) -> None:
     for split in ("train", "val", "test"):
         lines, expected = read_stats(got, split), read_stats(want, split)
         assert len(lines) == len(expected)
-        for line, one in zip(lines, expected, strict=True):
-            assert line == pytest.approx(one, rel=1e-5)  # float32, and six digits on disk
+        for line, expected_line in zip(lines, expected, strict=True):
+            assert line == pytest.approx(expected_line, rel=1e-5)  # float32, and six digits on disk
     torch.testing.assert_close(
         last_checkpoint(got)["model_state"], last_checkpoint(want)["model_state"], rtol=1e-4, atol=1e-5
     )  # float32 sums in another order, through a few steps
@@ -104,19 +104,19 @@ def test_with_one_process_its_error_and_its_result_pass_through() -> None:
     assert on_rank_zero(fabric, lambda: 3) == 3
 
 
-@pytest.mark.parametrize("found", [True, False])
+@pytest.mark.parametrize("first_fails", [True, False])
 def test_a_further_process_leaves_its_error_line_to_the_first_one_if_that_has_one_too(
-    found: bool, monkeypatch: pytest.MonkeyPatch
+    first_fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert distributed.tells_error(60.0)  # a single process, at once
     store = dist.HashStore()
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
-    if found:
+    if first_fails:
         monkeypatch.setattr(dist, "get_rank", lambda: 0)
         assert distributed.tells_error(60.0)
     monkeypatch.setattr(dist, "get_rank", lambda: 1)
-    assert distributed.tells_error(60.0 if found else 0.2) != found
+    assert distributed.tells_error(60.0 if first_fails else 0.2) != first_fails
 
 
 # Prints how many pages are new when a tensor is filled after some of the same size (a small object may have taken a
@@ -125,7 +125,7 @@ NEW_PAGES = """
 import resource, torch
 from graphgps_kmip.train import distributed
 {setting}
-for _ in range(8):
+for _ in range(3):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     torch.ones({size}, dtype=torch.uint8)
     pages = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
@@ -142,10 +142,10 @@ def test_a_process_that_keeps_freed_memory_takes_no_new_pages_for_its_next_tenso
         for setting, size in (("", BYTES), (keep, BYTES), (fabric, BYTES), (keep, 2 * distributed.KEPT_BYTES))
     ]
     ended = forked("import graphgps_kmip.train.distributed", codes)
-    alone, kept, trained, large = (int(one.stdout.split()[-1]) for one in ended)
+    default, keeping, trained, large = (int(process.stdout.split()[-1]) for process in ended)
     pages = BYTES // 4096
-    assert alone > pages / 2
-    assert max(kept, trained) < pages / 100
+    assert default > pages / 2
+    assert max(keeping, trained) < pages / 100
     assert large > pages  # goes back
 
 

@@ -49,7 +49,7 @@ def test_processes_that_are_killed_are_started_again_and_give_the_numbers_of_an_
     kills: str, tmp_path: Path
 ) -> None:
     done = preloaded_ranks(4, "tests/train/four_processes.py", tmp_path / "whole")
-    assert [one.returncode for one in done] == [0] * 4, done[0].stderr
+    assert [process.returncode for process in done] == [0] * 4, done[0].stderr
     script = ROOT / "tests/train/four_processes.py"
     ended = preloaded("-m", "tests.train.four_processes", "--agent", tmp_path, kills, script, tmp_path / "killed")
     assert ended.returncode == 0, ended.stderr
@@ -91,7 +91,9 @@ def torchrun(nodes: int, *words: str | Path) -> None:
         agent.start()
     for agent in agents:
         agent.join()
-    assert [ended[node].returncode for node in range(nodes)] == [0] * nodes, [one.stderr for one in ended.values()]
+    assert [ended[node].returncode for node in range(nodes)] == [0] * nodes, [
+        process.stderr for process in ended.values()
+    ]
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,7 @@ def test_a_training_goes_on_after_a_process_of_one_or_two_machines_is_killed(
     words, kills = CASES[case]
     words = [*words, "train.auto_resume", "True", "train.ckpt_period", "2", "out_dir"]
     done = preloaded_ranks(4, "main.py", *words, tmp_path / "whole/r")
-    assert [one.returncode for one in done] == [0] * 4, done[0].stderr
+    assert [process.returncode for process in done] == [0] * 4, done[0].stderr
     torchrun(nodes, "--module", "tests.train.killed_rank", tmp_path, kills, ROOT / "main.py", *words, tmp_path / "r")
     folder = f"r-sample/{Path(words[1]).stem}/0"
     assert (tmp_path / kills).exists()
@@ -113,16 +115,16 @@ def test_a_training_goes_on_after_a_process_of_one_or_two_machines_is_killed(
 
 def numbers(store: HashStore, world: int) -> list[str]:
     """Return what each process of a start takes for its number; the further ones come first."""
-    found = [""] * world
+    answers = [""] * world
     threads = [
-        threading.Thread(target=lambda rank=rank: found.__setitem__(rank, number_of_start(store, rank, world)))
+        threading.Thread(target=lambda rank=rank: answers.__setitem__(rank, number_of_start(store, rank, world)))
         for rank in reversed(range(world))
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return found
+    return answers
 
 
 def test_all_processes_of_a_start_have_its_number_whatever_earlier_starts_left() -> None:

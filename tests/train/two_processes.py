@@ -57,18 +57,18 @@ def normalise(rank: int = 0, world: int = 1) -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
     rows, cotangent = torch.randn(2, 7, 3, dtype=torch.float64)
     norm = share_batch_norms(nn.Sequential(BatchNorm(3, allow_single_element=True))).double()
-    found = {}
+    results = {}
     for case, (here, there) in {"both": (5, 2), "empty": (7, 0), "single": (0, 1)}.items():
         x = rows[: here + there].clone().requires_grad_()
-        own = slice(None) if world == 1 else slice(here) if rank == 0 else slice(here, here + there)
-        out = norm(x[own])
+        rows_here = slice(None) if world == 1 else slice(here) if rank == 0 else slice(here, here + there)
+        out = norm(x[rows_here])
         norm.zero_grad()
-        (out * cotangent[: here + there][own]).sum().backward()
-        found |= {f"{case} out": out.detach(), f"{case} gradient": x.grad[own]}
+        (out * cotangent[: here + there][rows_here]).sum().backward()
+        results |= {f"{case} out": out.detach(), f"{case} gradient": x.grad[rows_here]}
         # A parameter's gradient is the sum over processes, which DistributedDataParallel takes.
-        found |= {f"{case} {name}": p.grad.clone() for name, p in norm.named_parameters()}
-        found |= {f"{case} {name}": buffer.clone() for name, buffer in norm.named_buffers()}
-    return found
+        results |= {f"{case} {name}": p.grad.clone() for name, p in norm.named_parameters()}
+        results |= {f"{case} {name}": buffer.clone() for name, buffer in norm.named_buffers()}
+    return results
 
 
 def fail() -> None:

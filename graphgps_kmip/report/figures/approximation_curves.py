@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from graphgps_kmip.common.json_files import read_artefact
+from graphgps_kmip.common.atomic_write import read_artefact
 from graphgps_kmip.report.learning_curves import (
     DASHED,
     FAINT,

@@ -19,7 +19,7 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from graphgps_kmip.common.json_files import read_artefact
+from graphgps_kmip.common.atomic_write import read_artefact
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.learning_curves import FAINT, INK, PALETTE, label, new_panels, note, save, tidy
 

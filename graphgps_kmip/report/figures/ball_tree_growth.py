@@ -11,7 +11,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from graphgps_kmip.common.json_files import read_artefact
+from graphgps_kmip.common.atomic_write import read_artefact
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.learning_curves import FAINT, INK, LEGEND, label, new_panels, save, series_style, tidy
 

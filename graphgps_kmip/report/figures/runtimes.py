@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from graphgps_kmip.common.durations import axis_duration
+from graphgps_kmip.common.environment import axis_duration
 from graphgps_kmip.report.learning_curves import (
     FAINT,
     INK,

@@ -21,12 +21,11 @@ from graphgps_kmip.encoding.feature_encoders import (
 from graphgps_kmip.encoding.graphormer_bias import GraphormerBias
 from graphgps_kmip.encoding.heat_kernel import ElstaticSE, HKdiagSE
 from graphgps_kmip.encoding.knn import KNNGraph, knn_graph, nearest_neighbors
-from graphgps_kmip.encoding.laplacian import EquivStableLapPE, LapPE
+from graphgps_kmip.encoding.laplacian import EquivStableLapPE, LapPE, SignNet
 from graphgps_kmip.encoding.positional_encoding import AddEncoding, EdgeEncoding, NodeEncoding, PositionalEncoding
 from graphgps_kmip.encoding.random_walk import RWSE
 from graphgps_kmip.encoding.resistance import ERE, ERN
 from graphgps_kmip.encoding.rrwp import RRWP
-from graphgps_kmip.encoding.signnet import SignNet
 from graphgps_kmip.encoding.truncated_svd import SVD
 
 __all__ = [

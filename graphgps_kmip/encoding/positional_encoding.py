@@ -49,6 +49,9 @@ class PositionalEncoding:
         random: `compute` draws: it needs a field ``seed``, and graphs have their number in the data set, ``graph_id``.
         reads: Attributes of a graph, beside ``num_nodes``, on which the values depend.
         version: To be raised when the definition changes, so that values of before are not read from disk.
+        needs_data: Only the graphs of the data set say how wide it is.
+        computed_in_batch: Its module computes the values for each mini-batch, so that none are precomputed.
+        float64: Precomputed values stay float64; otherwise floats are kept as float32.
     """
 
     name: str = ""
@@ -57,6 +60,9 @@ class PositionalEncoding:
     random: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ("edge_index",)
     version: ClassVar[int] = 1
+    needs_data: ClassVar[bool] = False
+    computed_in_batch: ClassVar[bool] = False
+    float64: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
@@ -75,27 +81,13 @@ class PositionalEncoding:
         """Columns of the node or edge features that it takes."""
         return getattr(self, "dim_pe", 0)
 
-    @property
-    def needs_data(self) -> bool:
-        """Whether only the graphs of the data set say how wide it is."""
-        return False
-
-    @property
-    def computed_in_batch(self) -> bool:
-        """Whether its module computes the values for each mini-batch, so that none are precomputed."""
-        return False
-
-    @property
-    def float64(self) -> bool:
-        """Whether precomputed values stay float64; otherwise floats are kept as float32."""
-        return False
-
     def settings(self) -> dict[str, Any]:
         """Return all that decides the values beside the graph: plain values, which key the cache on disk.
 
         As a default these are the fields that a subclass adds; a field that shapes the module alone is better left out.
         """
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ENCODER_OPTIONS}
+        names = [field.name for field in fields(self) if field.name not in ENCODER_OPTIONS]
+        return {name: getattr(self, name) for name in names}
 
     def facts(self, graphs: Sequence[Data]) -> dict[str, int]:  # noqa: ARG002
         """Return facts of the whole data set; further instances get them as the setting ``share.<key>``."""
@@ -110,7 +102,7 @@ class PositionalEncoding:
         """Return the new attributes of each graph; overridden where many graphs at once are faster.
 
         Args:
-            graphs (Sequence[Data]): Are not changed.
+            graphs (Sequence[Data]): They are not changed.
             settings (Mapping): What `settings` returns.
         """
         return [self.compute(graph, **settings) for graph in graphs]
@@ -128,7 +120,7 @@ class PositionalEncoding:
 
     def arguments(self, module: Callable[..., Any]) -> dict[str, Any]:
         """Return the keyword-only arguments of a module that are options of this encoding."""
-        return {one: getattr(self, one) for one in options(module) if hasattr(self, one)}
+        return {name: getattr(self, name) for name in options(module) if hasattr(self, name)}
 
 
 class NodeEncoding(PositionalEncoding):
@@ -189,7 +181,7 @@ class EdgeEncoding(NodeEncoding):
         return OnEdges(super().encoder(dim, dim_x), f"pestat_{self.name}", dim - self.dim_pe if self.norm else None)
 
 
-ENCODER_OPTIONS = frozenset(one.name for one in fields(NodeEncoding))
+ENCODER_OPTIONS = frozenset(field.name for field in fields(NodeEncoding))
 
 
 class AddEncoding(BaseTransform):
@@ -240,62 +232,60 @@ def from_settings(component: type[PositionalEncoding], name: str, settings: Any)
         ConfigError: a value that is not allowed.
     """
     group = settings.get(f"posenc_{name}", {})
-    given = {key: group[key] for key in own_options(component) if key in group}
+    values = {key: group[key] for key in own_options(component) if key in group}
     outside = {"name": name}
     for field, key in component.FROM_CONFIG.items():
         value = reduce(lambda node, part: (node or {}).get(part), key.split("."), settings)
         outside |= {} if value is None else {field: value}
-    return with_options(component, given, f"posenc_{name}", **outside)
+    return with_options(component, values, f"posenc_{name}", **outside)
 
 
-def with_options(base: Any, given: Mapping[str, Any], group: str, **outside: Any) -> Any:
-    """Return an encoding of options by name.
+def with_options(base: Any, changes: Mapping[str, Any], group: str, **outside: Any) -> Any:
+    """Return an encoding with some of its options changed.
 
     Args:
-        base (type): Its class; of a group of options inside it, their default.
-        given (Mapping): Options; those that are left out have their defaults, groups of options are mappings.
+        base (type): Its class; of a group of options inside it, the default.
+        changes (Mapping): Values by name; groups of options are mappings.
         group (str): Their config group, for errors.
-        **outside: Further arguments, which do not stand in its group.
+        **outside: Further arguments, which are not in its group.
 
     Raises:
         ConfigError: an unknown option, or a value that is not allowed.
     """
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{group}: expected a group of options, {', '.join(own_options(base))}, got {given!r}")
-    known, rules, values = options(_class(base)), rules_of(_class(base)), {}
-    for key, value in given.items():
-        if key not in known:
-            raise ConfigError(f"{group}.{key}: unknown option.{suggest(key, known)}")
-        if is_dataclass(known[key].default):
-            value = with_options(known[key].default, value, f"{group}.{key}")
+    if not isinstance(changes, Mapping):
+        raise ConfigError(f"{group}: expected a group of options, {', '.join(own_options(base))}, got {changes!r}")
+    base = base() if isinstance(base, type) else base
+    defaults, rules, values = options(type(base)), rules_of(type(base)), {}
+    for key, value in changes.items():
+        if key not in defaults:
+            raise ConfigError(f"{group}.{key}: unknown option.{suggest(key, defaults)}")
+        if is_dataclass(getattr(base, key)):
+            values[key] = with_options(getattr(base, key), value, f"{group}.{key}")
         elif key in rules and (why := refusal(rules[key], value)):
             raise ConfigError(f"{group}.{key}: {why}")
-        values[key] = value
-    return base(**values, **outside) if isinstance(base, type) else replace(base, **values)
+        else:
+            values[key] = value
+    return replace(base, **values, **outside)
 
 
 def own_options(base: Any) -> dict[str, Any]:
     """Return the options of a config group with their defaults: a group inside it as a dict, a sequence as a list."""
-    found = {}
-    for name, parameter in options(_class(base)).items():
-        if name == "name" or name in getattr(base, "FROM_CONFIG", ()):
-            continue
-        value = parameter.default if isinstance(base, type) else getattr(base, name)
-        found[name] = own_options(value) if is_dataclass(value) else list(value) if type(value) is tuple else value
-    return found
+    base = base() if isinstance(base, type) else base
+    outside = {"name", *getattr(base, "FROM_CONFIG", ())}
+    defaults = {name: getattr(base, name) for name in options(type(base)) if name not in outside}
+    return {
+        name: own_options(value) if is_dataclass(value) else list(value) if type(value) is tuple else value
+        for name, value in defaults.items()
+    }
 
 
 def option_keys(base: Any) -> dict[str, Any]:
     """Return key below the config group -> default, with its rule where it has one; those of groups inside it too."""
-    rules, found = rules_of(_class(base)), {}
+    base = base() if isinstance(base, type) else base
+    rules, keys = rules_of(type(base)), {}
     for name, value in own_options(base).items():
         if isinstance(value, dict):
-            inner = options(_class(base))[name].default
-            found |= {f"{name}.{key}": one for key, one in option_keys(inner).items()}
+            keys |= {f"{name}.{key}": default for key, default in option_keys(getattr(base, name)).items()}
         else:
-            found[name] = Default(value, rules[name]) if name in rules else value
-    return found
-
-
-def _class(base: Any) -> type:
-    return base if isinstance(base, type) else type(base)
+            keys[name] = Default(value, rules[name]) if name in rules else value
+    return keys

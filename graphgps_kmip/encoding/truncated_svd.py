@@ -92,7 +92,7 @@ class SVDEncoder(nn.Module):
         values = precomputed(batch, name, f"pestat_{name}", (columns,), "rank")
         if self.training:
             values = values * random_signs(values[:, : self.rank]).repeat(columns // self.rank)
-        return self.encoder.append(batch, values)
+        return self.encoder.encode(batch, values)
 
 
 def svd_factors(

@@ -14,8 +14,7 @@ from torch_geometric.data import Batch
 
 from graphgps_kmip.encoding import LinearNodeEncoder
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
-from graphgps_kmip.encoding.laplacian import EquivStableLapPEEncoder, LapPEEncoder
-from graphgps_kmip.encoding.signnet import SignNetEncoder
+from graphgps_kmip.encoding.laplacian import EquivStableLapPEEncoder, LapPEEncoder, SignNetEncoder
 
 DEEPSET = {"model": "DeepSet", "dim_pe": 4, "layers": 2}
 SIGNNET = {"model": "DeepSet", "layers": 3, "post_layers": 2, "max_freqs": 3}
@@ -149,7 +148,7 @@ def test_the_encoding_can_be_kept_and_features_of_another_encoder_pass(make: Cal
         (lappe, {"model": "Transformer", "n_heads": 3}, "must be a multiple of posenc_LapPE.n_heads"),
         (signnet, SIGNNET | {"model": "none"}, "posenc_SignNet.model must be MLP or DeepSet, got 'none'"),
         (signnet, SIGNNET | {"post_layers": 0}, "post_layers >= 1"),
-        (signnet, SIGNNET | {"dim": 4}, "1 <= dim_pe < width 4"),
+        (signnet, SIGNNET | {"dim": 4}, "dim_pe from 1 to 3"),
         (partial(KernelEncoder, "RWSE", 6, 8, 3), {}, "posenc_RWSE.model must be Linear or mlp, got 'none'"),
         (partial(KernelEncoder, "RWSE", 6, 8, 3), {"model": "Linear", "dim_pe": 8}, "dim_pe=8"),
         (partial(KernelEncoder, "RWSE", 6, 8, 3), {"model": "mlp", "dim_pe": 4, "layers": 0}, "layers=0"),

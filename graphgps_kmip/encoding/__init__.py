@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from graphgps_kmip.encoding.coco_voc_superpixels import SuperpixelEdgeEncoder, SuperpixelNodeEncoder
 from graphgps_kmip.encoding.degree import LDP, Degree
-from graphgps_kmip.encoding.edge_walk import RWSEEdge
 from graphgps_kmip.encoding.expander_graph import Expander
 from graphgps_kmip.encoding.feature_encoders import (
     AtomEncoder,
@@ -23,7 +22,7 @@ from graphgps_kmip.encoding.heat_kernel import ElstaticSE, HKdiagSE
 from graphgps_kmip.encoding.knn import KNNGraph, knn_graph, nearest_neighbors
 from graphgps_kmip.encoding.laplacian import EquivStableLapPE, LapPE, SignNet
 from graphgps_kmip.encoding.positional_encoding import AddEncoding, EdgeEncoding, NodeEncoding, PositionalEncoding
-from graphgps_kmip.encoding.random_walk import RWSE
+from graphgps_kmip.encoding.random_walk import RWSE, RWSEEdge
 from graphgps_kmip.encoding.resistance import ERE, ERN
 from graphgps_kmip.encoding.rrwp import RRWP
 from graphgps_kmip.encoding.truncated_svd import SVD

@@ -21,6 +21,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import reduce
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
@@ -182,6 +183,21 @@ class EdgeEncoding(NodeEncoding):
 
 
 ENCODER_OPTIONS = frozenset(field.name for field in fields(NodeEncoding))
+
+
+def edge_array(edge_index: Tensor, num_nodes: int, name: str = "edge_index") -> np.ndarray:
+    """Return edges as an array, after a check that the nodes they name exist.
+
+    Shapes: (2, E) -> (2, E), int64.
+
+    Raises:
+        InputError: an edge names a node that does not exist.
+    """
+    edges = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
+    if edges.size and (edges.min() < 0 or edges.max() >= num_nodes):
+        node = edges.min() if edges.min() < 0 else edges.max()
+        raise InputError(f"{name} names node {node}, but the graph has {num_nodes} nodes: number them from 0")
+    return edges
 
 
 class AddEncoding(BaseTransform):

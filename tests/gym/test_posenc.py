@@ -16,11 +16,10 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.encoding import rrwp as rrwp_file
 from graphgps_kmip.encoding.degree import local_degree_profile, out_degrees
-from graphgps_kmip.encoding.edge_walk import edge_walk_probabilities
 from graphgps_kmip.encoding.graphormer_bias import shortest_distances
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from graphgps_kmip.encoding.positional_encoding import encoding_parts
-from graphgps_kmip.encoding.random_walk import Times
+from graphgps_kmip.encoding.random_walk import Times, edge_walk_probabilities
 from graphgps_kmip.encoding.resistance import edge_resistances, embedding_width, resistance_embedding
 from graphgps_kmip.encoding.rrwp import rrwp
 from graphgps_kmip.errors import ConfigError

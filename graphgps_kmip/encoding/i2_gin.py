@@ -150,7 +150,7 @@ class I2GINEncoder(nn.Module):
         super().__init__()
         check_names("ppgt.subgraph_norm", [norm, pool_norm], NORM_LAYERS)
         self.encoding, self.num_hops = encoding, num_hops
-        self.first = nn.Linear(2 * encoding.walks.num_channels, dim)
+        self.first = nn.Linear(2 * encoding.num_channels, dim)
         self.mlps = nn.ModuleList(
             nn.Sequential(nn.Linear(dim, dim), act(), nn.Linear(dim, dim)) for _ in range(num_layers)
         )

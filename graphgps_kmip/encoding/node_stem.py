@@ -51,7 +51,7 @@ class NodeStem(nn.Module):
     ) -> None:
         super().__init__()
         check_names("ppgt.node_features", features, NODE_FEATURES)
-        widths = {"rrwp": encoding.walks.num_channels, "location": dim_location}
+        widths = {"rrwp": encoding.num_channels, "location": dim_location}
         self.encoding = encoding
         self.linears = nn.ModuleDict({name: nn.Linear(widths.get(name, 1), dim) for name in features})
 

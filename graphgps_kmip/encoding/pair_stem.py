@@ -139,7 +139,7 @@ class PairStem(nn.Module):
         self.encoding, self.features, self.dim = encoding, tuple(features), dim
         self.num_bases, self.raw_channels, self.drop_pairs = num_bases, raw_channels, drop_pairs
         self.dim_location = dim_location
-        channels = encoding.walks.num_channels + sum(widths[name] for name in self.features)
+        channels = encoding.num_channels + sum(widths[name] for name in self.features)
         sizes = [sinusoidal_width(channels, num_bases, raw_channels), *hidden, dim]
         layers = [module for pair in pairwise(sizes) for module in (nn.Linear(*pair), act())]
         self.mlp = GELUMLP(*layers[:-1])

@@ -15,13 +15,13 @@ from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.simplified_l2 import SimplifiedL2Attention
 from graphgps_kmip.encoding import rrwp as rrwp_file
 from graphgps_kmip.encoding.positional_encoding import AddEncoding
-from graphgps_kmip.encoding.rrwp import RRWP, Walks, batched_rrwp, diagonal, rrwp, with_rrwp
+from graphgps_kmip.encoding.rrwp import RRWP, batched_rrwp, diagonal, rrwp, with_rrwp
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.ops.node_pairs import all_pairs, rows_in_list
 from tests.recorded import TOLERANCE, load
 
 NO_EDGES = torch.empty(2, 0, dtype=torch.long)
-EXACT = Walks(ksteps=5, precision="float64")
+EXACT = RRWP(ksteps=5, precision="float64")
 PPGT = replace(EXACT, channels="K+1")
 RECORDS = {
     "F_encodings/rrwp_cycle6_k4": {"ksteps": 4},
@@ -75,7 +75,7 @@ SETTINGS = {
 }
 
 
-def walked(edge_index: Tensor, num_nodes: int, walks: Walks) -> tuple[list[list[list[float]]], list[int]]:
+def walked(edge_index: Tensor, num_nodes: int, walks: RRWP) -> tuple[list[list[list[float]]], list[int]]:
     """Return value [i][j] of each channel and the degrees, by loops over edges and nodes."""
     counts = [[0.0] * num_nodes for _ in range(num_nodes)]
     for source, target in edge_index.T.tolist():
@@ -115,7 +115,7 @@ def walked(edge_index: Tensor, num_nodes: int, walks: Walks) -> tuple[list[list[
 def test_values_are_those_of_the_public_codes(name: str) -> None:
     record = load(name)
     degree, key = record["eval/out/deg"], "rrwp_attr" if name.startswith("F") else "rrwp_val"
-    walks = Walks(**{"channels": "K+1" if name.startswith("F") else "K", "precision": "float64"} | RECORDS[name])
+    walks = RRWP(**{"channels": "K+1" if name.startswith("F") else "K", "precision": "float64"} | RECORDS[name])
     size = len(degree)
     expected = torch.zeros(size, size, walks.num_channels, dtype=torch.float64)
     # row 0 of the recorded index is the column j (key), row 1 the row i (query); pairs of zeros are left out
@@ -159,7 +159,7 @@ def test_graphs_of_a_batch_have_the_values_that_each_has_alone(order: list[str],
     assert torch.equal(degrees, expected[1])
 
 
-def _nothing(walks: Walks) -> list[Tensor]:
+def _nothing(walks: RRWP) -> list[Tensor]:
     return [torch.empty(0, walks.num_channels, dtype=walks.dtype), torch.empty(0, dtype=torch.long)]
 
 
@@ -215,7 +215,7 @@ def test_a_data_set_too_large_to_store_is_computed_in_batches(monkeypatch: pytes
     assert not RRWP(where="auto").computed_in_batch
 
 
-NEAR = Walks(ksteps=5, precision="float64", k_hop=2)
+NEAR = RRWP(ksteps=5, precision="float64", k_hop=2)
 NEAR_SETTINGS = {
     "GRIT": NEAR,
     "PPGT": replace(NEAR, channels="K+1"),
@@ -366,7 +366,7 @@ def test_lists_are_precomputed_joined_in_batches_and_not_taken_for_dense_ones() 
 
 def test_settings_that_need_other_pairs_are_one_clear_line() -> None:
     with pytest.raises(ConfigError, match="set k_hop to 0 or more"):
-        Walks(sparse=True)
+        RRWP(sparse=True)
     for window in (-1, 2):
         with pytest.raises(ConfigError, match="set the window between 1 and k_hop - 1"):
             model_of("PPGT", True, **PPGT_NETWORK | {"gt__sl2__window": window})

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -58,11 +58,9 @@ class RRWP(PositionalEncoding):
         dual_direction (bool, optional): Append the powers of the reversed graph, without a second I; a directed graph
             then stays one. (default: ``False``)
         channels (str, optional): ``"K"`` or ``"K+1"``, see the head of this file; ours. (default: ``"K"``)
-        precision (str, optional): ``"float32"`` or ``"float64"``, in which they are computed; ours.
-            (default: ``"float32"``)
-        where (str, optional): When they are computed: ``"cache"`` before training, kept on disk; ``"batch"`` for each
-            mini-batch, on its device; ``"auto"`` as their size over the whole data set is at most `CACHE_BYTES` or
-            above; ours. (default: ``"auto"``)
+        precision (str, optional): ``"float32"`` or ``"float64"``, of all sums; ours. (default: ``"float32"``)
+        where (str, optional): ``"cache"``: computed before training, kept on disk; ``"batch"``: for each mini-batch, on
+            its device; ``"auto"``: in batches if a data set has more than `CACHE_BYTES`; ours. (default: ``"auto"``)
         sparse (bool, optional): Only the pairs that k_hop keeps have rows; ours. (default: ``False``)
 
     Raises:
@@ -138,13 +136,14 @@ class RRWP(PositionalEncoding):
     @staticmethod
     def compute(graph: Data, **settings: Any) -> dict[str, Tensor]:
         """Return the values of all pairs of nodes, or of the near ones and which they are, and the degrees."""
-        walks = RRWP(**settings)
         ptr = torch.tensor([0, graph.num_nodes], device=graph.edge_index.device)
-        if walks.sparse:
-            values, pairs, degree = sparse_rrwp(graph.edge_index, ptr, walks)
-            return {"rrwp": values, "rrwp_index": pairs, "rrwp_degree": degree}
-        values, degree = batched_rrwp(graph.edge_index, ptr, walks)
-        return {"rrwp": values, "rrwp_degree": degree}
+        return RRWP(**settings).values(graph.edge_index, ptr)
+
+    def values(self, edge_index: Tensor, ptr: Tensor) -> dict[str, Tensor]:
+        """Return the attributes of a mini-batch of graphs."""
+        if self.sparse:
+            return dict(zip(("rrwp", "rrwp_index", "rrwp_degree"), sparse_rrwp(edge_index, ptr, self), strict=True))
+        return dict(zip(("rrwp", "rrwp_degree"), batched_rrwp(edge_index, ptr, self), strict=True))
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
         """Return GRIT's linear maps of RRWP, of a node to x and of pairs to pair_attr; of raw features before them."""
@@ -158,17 +157,10 @@ def rrwp(edge_index: Tensor, num_nodes: int, walks: RRWP = RRWP()) -> Tensor:  #
 
     .. math:: P_{ij} = [I, M, M^2, \dots]_{ij}, \qquad M = D^{-1} A
 
-    Repeated edges add up, self loops count once; the row of a node without edges is 0. No gradient flows.
-
-    Args:
-        edge_index (Tensor): Edges (source, target) of one graph.
-        num_nodes (int): N.
-        walks (RRWP, optional): Which matrices they are. (default: ``RRWP()``)
+    Repeated edges add up, self loops count once; the row of a node without edges is 0. No gradient flows. All else is as
+    of `batched_rrwp`.
 
     Shapes: edge_index (2, E) -> (N * N, C); pair (i, j), query i and key j, in row i * N + j.
-
-    Raises:
-        InputError: an edge names a node that does not exist, or the values take more than `GRAPH_BYTES`.
     """
     return batched_rrwp(edge_index, torch.tensor([0, num_nodes], device=edge_index.device), walks)[0]
 
@@ -266,10 +258,8 @@ def _adjacency(edge_index: Tensor, graph: Tensor, ptr: Tensor, numbers: Tensor, 
 def _warn_of_directed_graphs() -> None:
     """Log it once in a process."""
     log.warning(
-        "%s: directed graphs are made undirected first, as in the public code of PPGT: set %s.dual_direction True, or "
-        "channels K, to keep the directions",
-        GROUP,
-        GROUP,
+        "posenc_RRWP: directed graphs are made undirected first, as in the public code of PPGT: set "
+        "posenc_RRWP.dual_direction True, or channels K, to keep the directions"
     )
 
 
@@ -298,11 +288,7 @@ def sparse_rrwp(edge_index: Tensor, ptr: Tensor, walks: RRWP) -> tuple[Tensor, T
 
     Each graph is computed by itself, for few and large ones: the channels of some queries at a time, by products with a
     sparse matrix. Time is that of N E numbers for each channel, memory that of the result and some `BLOCK_NUMBERS`.
-
-    Args:
-        edge_index (Tensor): Edges (source, target) inside graphs, in node numbers of the batch.
-        ptr (Tensor): First node of each graph, and the number of nodes at the end.
-        walks (RRWP): Which matrices they are, with ``sparse``.
+    Arguments are those of `batched_rrwp`.
 
     Shapes: edge_index (2, E), ptr (B + 1,) -> values (P, C); pairs (2, P), query first, in increasing order; degrees
         (N,) int64.
@@ -356,20 +342,13 @@ def _transposed_step(row: Tensor, column: Tensor, count: Tensor, num_nodes: int,
 
 def _near_pairs(queries: Tensor, steps: list[Tensor], num_nodes: int, walks: RRWP) -> tuple[Tensor, Tensor]:
     """Return the near pairs of some queries (2, p) and their values (p, C)."""
-    nearest: list[Tensor] = []  # the channels that decide which pairs are near
-    columns: list[Tensor] = []
-    place = None
-    for channel in _channels_of_queries(queries, steps, num_nodes, walks):
-        if place is None:
-            nearest.append(channel)
-            if len(nearest) <= walks.k_hop and len(nearest) < walks.num_channels:
-                continue
-            place = (sum(nearest) > 0).T.nonzero(as_tuple=True)  # query by query
-            columns = [values[place[1], place[0]] for values in nearest]
-            nearest = []
-        else:
-            columns.append(channel[place[1], place[0]])
-    return torch.stack([queries[place[0]], place[1]]), torch.stack(columns, dim=1)
+    channels = _channels_of_queries(queries, steps, num_nodes, walks)
+    nearest = list(islice(channels, walks.k_hop + 1))  # they decide which pairs are near
+    query, key = (sum(nearest) > 0).T.nonzero(as_tuple=True)  # query by query
+    columns = [channel[key, query] for channel in nearest]
+    del nearest
+    columns += [channel[key, query] for channel in channels]
+    return torch.stack([queries[query], key]), torch.stack(columns, dim=1)
 
 
 def _channels_of_queries(queries: Tensor, steps: list[Tensor], num_nodes: int, walks: RRWP) -> Iterator[Tensor]:
@@ -388,21 +367,16 @@ def _channels_of_queries(queries: Tensor, steps: list[Tensor], num_nodes: int, w
 def with_rrwp(batch: Batch, encoding: RRWP) -> Batch:
     """Return the batch with ``rrwp`` (P, C) and ``rrwp_degree`` (N,), computed now where it comes without them.
 
-    Sparse values are those of the pairs ``rrwp_index`` (2, P), others those of all pairs.
-
-    Args:
-        batch (Batch): Graphs; it is given the attributes.
-        encoding (RRWP): Says whether they may be computed here.
+    Sparse values are those of the pairs ``rrwp_index`` (2, P), others those of all pairs. The encoding says whether
+    they may be computed here.
 
     Raises:
         InputError: they are missing and not to be computed here, or are of other pairs or channels.
     """
     ptr, sparse = first_nodes(batch), encoding.sparse
     if "rrwp" not in batch and encoding.computed_in_batch:
-        if sparse:
-            batch.rrwp, batch.rrwp_index, batch.rrwp_degree = sparse_rrwp(batch.edge_index, ptr, encoding)
-        else:
-            batch.rrwp, batch.rrwp_degree = batched_rrwp(batch.edge_index, ptr, encoding)
+        for name, value in encoding.values(batch.edge_index, ptr).items():
+            batch[name] = value
     names = ("rrwp", "rrwp_degree", "rrwp_index") if sparse else ("rrwp", "rrwp_degree")
     if any(name not in batch for name in names):
         raise InputError(
@@ -433,12 +407,10 @@ class RRWPLinear(nn.Module):
     Args:
         num_channels (int): Width C of RRWP.
         dim (int): Width of nodes and pairs.
-        encoding (RRWP, optional): Computes values that a batch does not have, see `with_rrwp`. (default: ``None``, the
-            batch has them)
+        encoding (RRWP, optional): Computes values that a batch does not have. (default: ``None``, it has them)
 
-    Shapes: batch.x (N, dim), batch.rrwp (P, C) of all pairs, graph by graph, query by query, or of those of
-        batch.rrwp_index (2, P), where there is one -> batch.x (N, dim), batch.pair_attr (P, dim), batch.pair_index None
-        or (2, P).
+    Shapes: batch.x (N, dim), batch.rrwp (P, C) of all pairs or of those of batch.rrwp_index (2, P) -> batch.x (N, dim),
+        batch.pair_attr (P, dim), batch.pair_index None or (2, P).
     """
 
     def __init__(self, num_channels: int, dim: int, encoding: RRWP | None = None) -> None:
@@ -462,10 +434,8 @@ class RRWPLinear(nn.Module):
 def diagonal(values: Tensor, ptr: Tensor, index: Tensor | None = None) -> Tensor:
     """Return the rows of the pairs (i, i): (P, C) -> (N, C).
 
-    Args:
-        values (Tensor): Values of all pairs, graph by graph, query by query, or of a list.
-        ptr (Tensor): First node of each graph, and the number of nodes at the end.
-        index (Tensor, optional): The pairs of that list, (2, P); a node that is not in it has zeros. (default: None)
+    The values are of all pairs, graph by graph, query by query, or of the pairs ``index`` (2, P), where a node that is
+    not in the list has zeros. ``ptr`` is the first node of each graph, and the number of nodes at the end.
     """
     number = int(host_copy(ptr)[-1])
     if index is not None:

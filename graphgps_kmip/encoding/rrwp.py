@@ -157,7 +157,7 @@ def rrwp(edge_index: Tensor, num_nodes: int, walks: RRWP = RRWP()) -> Tensor:  #
 
     .. math:: P_{ij} = [I, M, M^2, \dots]_{ij}, \qquad M = D^{-1} A
 
-    Repeated edges add up, self loops count once; the row of a node without edges is 0. No gradient flows. All else is as
+    Repeated edges add up, self loops count once; the row of a node without edges is 0. No gradient flows. All else as
     of `batched_rrwp`.
 
     Shapes: edge_index (2, E) -> (N * N, C); pair (i, j), query i and key j, in row i * N + j.

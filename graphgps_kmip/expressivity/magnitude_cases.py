@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from graphgps_kmip.encoding.pair_stem import sinusoidal
+from graphgps_kmip.encoding.ppgt_stems import sinusoidal
 from graphgps_kmip.encoding.rrwp import RRWP, rrwp
 from graphgps_kmip.ops.row_layers import NORM_LAYERS
 

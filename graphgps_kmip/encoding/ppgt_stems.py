@@ -26,7 +26,7 @@ INITIAL_STD = 0.02  # of tokens, as in the public code
 
 
 def get_locations(batch: Batch, key: str, dim: int) -> Tensor:
-    """Return ``batch.pos`` (N, dim), which a config key asks for; an `InputError` where it is missing or not so wide."""
+    """Return ``batch.pos`` (N, dim) for a config key; an `InputError` where it is missing or of another width."""
     if batch.get("pos") is None:
         raise InputError(f"{key}: location needs batch.pos, which the data does not have: leave it out")
     if batch.pos.size(1) != dim:

@@ -4,8 +4,8 @@
 
 - up to 75 rows a stack of dense matrices;
 - up to 1,500 rows a compiled solver (``native/spectrum.c``): shift-invert Lanczos with full reorthogonalisation, and an
-  exact count of the eigenvalues that it missed. In an order that keeps neighbours close the factors of trees, molecules,
-  meshes and superpixel graphs stay in a narrow envelope;
+  exact count of the eigenvalues that it missed. In an order that keeps neighbours close the factors of trees,
+  molecules, meshes and superpixel graphs stay in a narrow envelope;
 - above, shift-invert Lanczos of SciPy, and block iterations where it fails.
 """
 
@@ -50,8 +50,8 @@ def sparse_eigenpairs(matrix: scipy.sparse.csc_array, count: int) -> tuple[np.nd
     too: a dense decomposition up to 5,000 rows, above it block inverse iteration (LOBPCG where a factorisation would
     fill the memory; there nothing is counted). Every such step is logged.
 
-    The matrix is symmetric, positive semi-definite, float64, with all of its diagonal stored, best of a connected graph;
-    ``count`` is below N / 4.
+    The matrix is symmetric, positive semi-definite, float64, with all of its diagonal stored, best of a connected
+    graph; ``count`` is below N / 4.
 
     Shapes: (N, N) -> (count,), (N, count).
     """
@@ -81,8 +81,8 @@ def sparse_eigenpairs(matrix: scipy.sparse.csc_array, count: int) -> tuple[np.nd
 def _shift(num_rows: int) -> float:
     """Return a point just below the spectrum: the matrix minus it is positive definite.
 
-    The nearer to the spectrum, the fewer solves: on a road graph of 100,000 nodes (gaps of 3e-8) 63 with -1e-6, 590 with
-    -1e-4. The gaps shrink like 1 / N^2, so the distance does.
+    The nearer to the spectrum, the fewer solves: on a road graph of 100,000 nodes (gaps of 3e-8) 63 with -1e-6, 590
+    with -1e-4. The gaps shrink like 1 / N^2, so the distance does.
     """
     return -min(1e-6, max(1e-9, 1e3 / num_rows**2))
 

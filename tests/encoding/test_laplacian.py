@@ -202,8 +202,8 @@ SUITABLE = {
 
 
 def blocks_of(*matrices: np.ndarray) -> Blocks:
-    diagonal, size = csr_array(scipy.sparse.block_diag(matrices)), [len(matrix) for matrix in matrices]
-    ptr = np.cumsum([0, *size])
+    diagonal = csr_array(scipy.sparse.block_diag([csr_array(matrix) for matrix in matrices]))
+    ptr = np.cumsum([0] + [len(matrix) for matrix in matrices])
     column = diagonal.indices - np.repeat(ptr[:-1], [np.count_nonzero(matrix) for matrix in matrices])
     return Blocks(ptr, diagonal.indptr, column, diagonal.data)
 

@@ -140,20 +140,6 @@ def simple(edges: Tensor) -> Tensor:
     return torch.tensor(sorted({(i, j) for i, j in edges.T.tolist() if i != j})).T
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"algorithm": "random"}, "prep.exp_algorithm must be one of Random-d, .*got 'random'"),
-        ({"degree": 0}, "prep.exp_deg must be >= 1, got 0"),
-        ({"max_num_iters": 0}, "prep.exp_max_num_iters must be >= 1, got 0"),
-        ({"num_nodes": -1}, "number of nodes must be >= 0, got -1"),
-    ],
-)
-def test_wrong_arguments_are_refused(options: dict[str, int | str], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        draw(**{"num_nodes": 30, **options})
-
-
 def test_a_first_draw_that_only_the_raw_value_passes_is_kept_raw_and_drawn_again_else() -> None:
     seed = next(
         seed

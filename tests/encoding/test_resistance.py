@@ -94,12 +94,8 @@ def test_distances_in_the_embedding_are_resistances(entries: int, monkeypatch: p
     torch.testing.assert_close(found, brute_force(edges, num_nodes), rtol=0.15, atol=0)  # 6 times sqrt(2 / 4000)
 
 
-def test_mistakes_are_one_line() -> None:
-    with pytest.raises(ValueError, match="edge_index names node 3 .* has 3 nodes"):
+def test_edges_and_pairs_of_nodes_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(ValueError, match="edge_index names node 3, but the graph has 3 nodes"):
         edge_resistances(torch.tensor([[0], [3]]), 3)
-    with pytest.raises(ValueError, match="pairs names node 1 or a negative one"):
+    with pytest.raises(ValueError, match="pairs names node -1, but the graph has 2 nodes"):
         effective_resistances(undirected((0, 1)), 2, torch.tensor([[-1], [1]]))
-    with pytest.raises(ValueError, match="accuracy of effective resistances must be above 0"):
-        edge_resistances(undirected((0, 1)), 2, 0.0)
-    with pytest.raises(ValueError, match="1 row or more, got 0: check posenc_ERN.er_dim"):
-        resistance_embedding(undirected((0, 1)), 2, 0, np.random.default_rng(0))

@@ -14,8 +14,8 @@ from graphgps_kmip.encoding import graphormer_bias as graphormer
 from graphgps_kmip.encoding.graphormer_bias import (
     NO_EDGE,
     UNREACHABLE,
+    GraphormerBias,
     GraphormerEncoder,
-    in_and_out_degrees,
     path_types,
     shortest_distances,
 )
@@ -60,9 +60,10 @@ def test_distances_are_lengths_of_shortest_directed_paths(name: str) -> None:
 
 
 def test_edges_that_end_in_a_node_and_that_leave_it_are_counted_apart() -> None:
-    ending, leaving = in_and_out_degrees(torch.tensor([[0, 0, 1, 1], [1, 2, 1, 2]]), 4)
-    assert ending.tolist() == [0, 2, 2, 0]
-    assert leaving.tolist() == [2, 2, 0, 0]
+    data = Data(edge_index=torch.tensor([[0, 0, 1, 1], [1, 2, 1, 2]]), num_nodes=4)
+    degrees = GraphormerBias.compute(data, node_degrees_only=True, longest=0)
+    assert degrees["in_degrees"].tolist() == [0, 2, 2, 0]
+    assert degrees["out_degrees"].tolist() == [2, 2, 0, 0]
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -98,7 +99,7 @@ def test_edges_without_one_type_each_are_refused(types: Tensor, message: str) ->
 
 
 def test_too_large_graphs_and_edges_out_of_the_graph_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="outside the graph, which has 3 nodes"):
+    with pytest.raises(ValueError, match="names node 3, but the graph has 3 nodes"):
         shortest_distances(LINE, 3)
     monkeypatch.setattr(graphormer, "MAX_NODES", 3)
     with pytest.raises(ValueError, match="up to 3 nodes, got 4: set posenc_GraphormerBias.node_degrees_only True"):
@@ -116,15 +117,8 @@ def graph(num_nodes: int, num_edges: int, seed: int = 0) -> Data:
     edges = torch.randint(num_nodes, (2, num_edges), generator=generator)
     types = torch.randint(6, (num_edges,), generator=generator)
     x = torch.randn(num_nodes, DIM, generator=generator, dtype=torch.float64)
-    incoming, outgoing = in_and_out_degrees(edges, num_nodes)
-    return Data(
-        x=x,
-        edge_index=edges,
-        in_degrees=incoming,
-        out_degrees=outgoing,
-        spatial_types=shortest_distances(edges, num_nodes),
-        path_types=path_types(edges, num_nodes, types, LONGEST),
-    )
+    data = Data(x=x, edge_index=edges, edge_attr=types)
+    return data.update(GraphormerBias.compute(data, node_degrees_only=False, longest=LONGEST))
 
 
 def encoder(kind: type[GraphormerEncoder] = GraphormerEncoder, **options: Any) -> GraphormerEncoder:

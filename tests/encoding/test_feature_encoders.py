@@ -11,23 +11,29 @@ from ogb.graphproppred.mol_encoder import BondEncoder as OgbBond
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding import (
+from graphgps_kmip.encoding.coco_voc_superpixels import (
+    COCO_EDGE,
+    COCO_NODE,
+    VOC_EDGE,
+    VOC_NODE,
+    SuperpixelEdgeEncoder,
+    SuperpixelNodeEncoder,
+)
+from graphgps_kmip.encoding.degree import DegreeEncoder
+from graphgps_kmip.encoding.feature_encoders import (
+    ATOM,
+    BOND,
     AtomEncoder,
     BondEncoder,
     ConstantEdgeEncoder,
     ConstantNodeEncoder,
     LinearEdgeEncoder,
     LinearNodeEncoder,
-    SuperpixelEdgeEncoder,
-    SuperpixelNodeEncoder,
     SyntaxEdgeEncoder,
     SyntaxNodeEncoder,
     TypeDictEdgeEncoder,
     TypeDictNodeEncoder,
 )
-from graphgps_kmip.encoding.coco_voc_superpixels import COCO_EDGE, COCO_NODE, VOC_EDGE, VOC_NODE
-from graphgps_kmip.encoding.degree import DegreeEncoder
-from graphgps_kmip.encoding.feature_encoders import ATOM, BOND
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder, OnEdges
 
 DIM = 5

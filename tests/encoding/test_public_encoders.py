@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphgps_kmip.encoding import LinearNodeEncoder
+from graphgps_kmip.encoding.feature_encoders import LinearNodeEncoder
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
 from graphgps_kmip.encoding.laplacian import EquivStableLapPEEncoder, LapPEEncoder, SignNetEncoder
 

@@ -204,13 +204,11 @@ def changed(batch: Batch, **attributes: Any) -> Batch:
 
 REFUSED = {
     "a node type": (lambda: TypeDictNodeEncoder(7, DIM)(batch_of(torch.tensor([0, 7, 1]))), "encoder_num_types is 7"),
-    "a negative type": (lambda: TypeDictNodeEncoder(7, DIM)(batch_of(torch.tensor([-1, 0, 1]))), "num_types is 7"),
     "an edge type": (
         lambda: TypeDictEdgeEncoder(7, DIM)(batch_of(torch.ones(3, 1), torch.tensor([0, 7, 1, 0]))),
         r"dataset\.edge_encoder_num_types is 7",
     ),
     "no node types": (lambda: TypeDictNodeEncoder(0, DIM), r"dataset\.node_encoder_num_types must be at least 1"),
-    "no edge types": (lambda: TypeDictEdgeEncoder(0, DIM), r"dataset\.edge_encoder_num_types must be at least 1"),
     "two types": (lambda: TypeDictNodeEncoder(3, DIM)(batch_of(torch.zeros(3, 2, dtype=torch.long))), "one type a row"),
     "no edge features": (lambda: LinearEdgeEncoder(1, DIM)(batch_of(torch.ones(3, 1))), "DummyEdge"),
     "an atom": (
@@ -221,12 +219,7 @@ REFUSED = {
         lambda: AtomEncoder(ATOM, DIM)(changed(molecule(), x=torch.zeros(3, 4))),
         r"Atom needs x \(rows, 9\).*\(3, 4\)",
     ),
-    "no bonds": (lambda: BondEncoder(BOND, DIM)(batch_of(torch.ones(3, 1))), "Bond needs edge features"),
     "no depth": (lambda: SyntaxNodeEncoder(DIM)(batch_of(draw(3, (98, 10030)))), "ASTNode needs node_depth"),
-    "a negative depth": (
-        lambda: SyntaxNodeEncoder(DIM)(changed(program(), node_depth=torch.tensor([[-1], [0], [0]]))),
-        "ASTNode: node_depth holds -1 in row 0",
-    ),
     "no superpixels": (
         lambda: SuperpixelNodeEncoder(VOC_NODE, DIM)(batch_of(torch.ones(3, 1))),
         r"x must be \(rows, 14\).*\(3, 1\).*edge_wt_region_boundary",
@@ -237,7 +230,6 @@ REFUSED = {
     ),
     "a width": (lambda: DegreeEncoder(8, 2, dim_pe=8), "posenc_Degree needs dim_pe from 1 to 7"),
     "no degrees": (lambda: DegreeEncoder(8, 2, dim_pe=4)(batch_of(torch.ones(3, 2))), "posenc_Degree.enable True"),
-    "no statistics": (lambda: edge_statistics()(batch_of(torch.ones(3, 2), torch.ones(4, 3))), "posenc_ERE.enable"),
 }  # fmt: skip
 
 

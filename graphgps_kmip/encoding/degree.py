@@ -53,22 +53,15 @@ class LDP(NodeEncoding):
 
 
 def out_degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Return the number of edges that leave each node.
-
-    Shapes: edge_index (2, E) -> (N,), int64.
-    """
+    """Return the number of edges that leave each node: (2, E) -> (N,), int64."""
     return torch.bincount(edge_index[0], minlength=num_nodes)
 
 
 def local_degree_profile(edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return the out-degree of each node, and minimum, maximum, mean and standard deviation of its successors'.
 
-    The standard deviation divides by the number of successors. A node without successors has 0 everywhere.
-
-    Args:
-        edge_index (Tensor): Edges of one graph or of a batch; a repeated edge counts as often as it occurs.
-        num_nodes (int): N.
-        dtype (dtype, optional): Of the result; float64 inside. (default: ``torch.float32``)
+    The standard deviation divides by the number of successors. A node without successors has 0 everywhere; a repeated
+    edge counts as often as it occurs. All is computed in float64.
 
     Shapes: edge_index (2, E) -> (N, 5).
     """
@@ -85,16 +78,11 @@ def local_degree_profile(edge_index: Tensor, num_nodes: int, *, dtype: torch.dty
 class DegreeEncoder(ColumnEncoder):
     """Look up a learned vector for min(degree, max_degree) and append it to the node features.
 
-    The keyword-only arguments are options of the config group ``posenc_Degree``.
-
     Args:
         dim, dim_x, dim_pe: As of `ColumnEncoder`.
         max_degree (int, optional): Larger degrees count as this one. (default: 63)
 
     Shapes: batch.x (N, dim_x), batch.pestat_Degree (N,), integers -> batch.x (N, C), in the dtype of the weights.
-
-    Raises:
-        InputError: no room for features when built; degrees missing when called.
     """
 
     def __init__(self, dim: int, dim_x: int | None = None, *, dim_pe: int = 16, max_degree: int = 63) -> None:

@@ -208,16 +208,10 @@ def envelope_eigenpairs(blocks: Blocks, numbers: np.ndarray, count: int) -> tupl
     Residuals are below 1e-9 times the largest entry, and no eigenvalue below the last one is left out, however often it
     repeats. A matrix has the same result in any company.
 
-    Args:
-        blocks (Blocks): Positive semi-definite.
-        numbers (ndarray): Numbers of matrices; each of more than ``count`` rows.
-        count (int): Eigenpairs, at least 1.
+    The matrices (``numbers`` of them) are positive semi-definite, of more than ``count`` rows each.
 
     Shapes: returns (M, count), (N, count) with the rows of all blocks, and a status (M,): `SOLVED`, 1, 2 or a key of
         `FAILURES`; the rows of matrices that are not solved are undefined.
-
-    Cost: for an envelope of W entries a row, about N W^2 / 2 multiplications for a factorisation, two of them, and
-    4 N W + 2 N count for each of about 4 count steps.
 
     Raises:
         MemoryError: N^2 / 4 numbers and the Lanczos vectors of the largest matrix do not fit.
@@ -252,10 +246,7 @@ Pairs = tuple[np.ndarray, np.ndarray]
 def smallest_eigenpairs(blocks: Blocks, max_pairs: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield the smallest eigenvalues, ascending, and orthonormal eigenvectors of matrices, several of a size at once.
 
-    Args:
-        blocks (Blocks): Positive semi-definite matrices of one row at least, each component with an eigenvalue 0 or of
-            one row.
-        max_pairs (int): Eigenpairs of each, all where a matrix has fewer.
+    The matrices are positive semi-definite, of one row at least, each component with an eigenvalue 0 or of one row.
 
     Shapes: yields numbers of matrices (M,), values (M, k), vectors (M, N, k) with k = min(max_pairs, N).
     """

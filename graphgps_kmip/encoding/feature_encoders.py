@@ -1,7 +1,8 @@
 """Input encoders of node and edge features: LinearNode, TypeDictNode, LinearEdge, TypeDictEdge, DummyEdge, Atom, Bond.
 
 Modules ``batch -> batch`` that replace ``batch.x`` or ``batch.edge_attr`` (their ``attribute``) by vectors of width C.
-Atoms and bonds (ogb's features) and nodes and edges of syntax trees (ogbg-code2) are sums of an embedding per column.
+Atoms and bonds (ogb's features) and nodes and edges of syntax trees (ogbg-code2) are sums of an embedding per column;
+other columns, or a value outside a vocabulary, are an `InputError`.
 """
 
 from __future__ import annotations
@@ -17,11 +18,7 @@ from graphgps_kmip.ops.host_copies import host_copy
 
 
 def read_features(batch: Batch, attribute: str, encoder: str) -> Tensor:
-    """Return ``batch.x`` or ``batch.edge_attr``.
-
-    Raises:
-        InputError: edges have no features; the error names the encoder.
-    """
+    """Return ``batch.x`` or ``batch.edge_attr``; an `InputError` naming the encoder where edges have no features."""
     if attribute == "edge_attr" and batch.edge_attr is None:
         raise InputError(f"{encoder} needs edge features, these graphs have none: use the edge encoder DummyEdge")
     return batch[attribute]
@@ -30,16 +27,11 @@ def read_features(batch: Batch, attribute: str, encoder: str) -> Tensor:
 def sum_embeddings(tables: Collection[nn.Embedding], columns: Tensor, attribute: str, encoder: str) -> Tensor:
     """Return the sum over the columns of the vector that a column's table has for the value in it.
 
-    Args:
-        tables (Collection[nn.Embedding]): One for each column.
-        columns (Tensor): Integers, of any dtype.
-        attribute (str): Attribute that holds them, for the error.
-        encoder (str): Public name of the encoder, for the error.
-
-    Shapes: (rows, len(tables)) -> (rows, C).
+    Shapes: (rows, len(tables)), integers -> (rows, C).
 
     Raises:
-        InputError: another number of columns, or a value without a row (on a GPU the table itself could not say which).
+        InputError: another number of columns, or a value without a row (on a GPU the table itself could not say which);
+            the error names attribute and encoder.
     """
     if columns.dim() != 2 or columns.size(1) != len(tables):
         raise InputError(
@@ -180,9 +172,6 @@ class AtomEncoder(nn.Module):
         dim (int): Width C.
 
     Shapes: batch.x (N, len(vocabulary)), integers -> (N, C).
-
-    Raises:
-        InputError: another number of columns, or a value outside its vocabulary, when called.
     """
 
     def __init__(self, vocabulary: Sequence[int], dim: int) -> None:
@@ -247,9 +236,6 @@ class SyntaxEdgeEncoder(nn.Module):
         dim (int): Width C.
 
     Shapes: batch.edge_attr (E, 2), type and direction -> (E, C).
-
-    Raises:
-        InputError: no edge features, other columns, or a value other than 0 and 1, when called.
     """
 
     def __init__(self, dim: int) -> None:

@@ -96,9 +96,7 @@ class GraphormerBias(PositionalEncoding):
         if self.dim_pe:
             raise ConfigError(f"{GROUP}.dim_pe must be 0, got {self.dim_pe}: it is added to the features")
         if self.edge_types and self.num_edge_types < 1:
-            raise ConfigError(
-                f"{GROUP}.edge_types needs dataset.edge_encoder_num_types, the number of edge types: set it"
-            )
+            raise ConfigError(f"{GROUP}.edge_types needs dataset.edge_encoder_num_types, the number of types: set it")
         heads = self.graphormer_heads if self.network == "Graphormer" else self.num_heads
         types = None if self.edge_types is False else self.num_edge_types or None
         if types is None and self.unread_tables:

@@ -41,15 +41,7 @@ def neighborhoods(edge_index: Tensor, num_nodes: int, num_hops: int) -> Tensor:
 
 
 class EdgeSubgraphs:
-    """Subgraphs of all edges (a, b): the nodes around a, and the edges between them.
-
-    Args:
-        edge_index (Tensor): Edges (source, target).
-        num_nodes (int): N.
-        num_hops (int): Radius around a.
-
-    Shapes: edge_index (2, E).
-    """
+    """Subgraphs of all edges (a, b): the nodes within ``num_hops`` around a, and the edges between them."""
 
     def __init__(self, edge_index: Tensor, num_nodes: int, num_hops: int) -> None:
         start, self.node = neighborhoods(edge_index, num_nodes, num_hops)
@@ -59,13 +51,10 @@ class EdgeSubgraphs:
         self.num_nodes, self.lists = num_nodes, _TargetLists(edge_index, num_nodes)
 
     def select(self, edges: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the subgraphs of some edges.
+        """Return the subgraphs of some edges, (M,), (M,), (2, L).
 
-        Returns:
-            The edge to whose subgraph each node belongs, counted from the first of these, non-decreasing; the node of
-            the graph that it is; the edges inside subgraphs, as rows of the first two.
-
-        Shapes: (M,), (M,), (2, L).
+        The edge to whose subgraph each node belongs, counted from the first of these, non-decreasing; the node of the
+        graph that it is; the edges inside subgraphs, as rows of the first two.
         """
         edge, place = _spread(self.sizes[edges])
         member = self.node[self.first[edges][edge] + place]

@@ -107,15 +107,11 @@ class OnEdges(nn.Module):
 
     Args:
         encoder (Module): Reads ``x`` and precomputed values, and replaces ``x``.
-        attribute (str): The values that it reads; the batch has them as ``edge_<attribute>``, as torch_geometric goes
-            by names where a graph has as many nodes as edges.
+        attribute (str): The values that it reads, in the batch ``edge_<attribute>``: torch_geometric goes by names.
         dim_norm (int, optional): Columns of the edge features before it, which then pass a BatchNorm first.
             (default: ``None``, no norm)
 
     Shapes: batch.edge_attr (E, C'), batch.edge_<attribute> (E, K) -> batch.edge_attr (E, C).
-
-    Raises:
-        InputError: no edge features, when called; and what the encoder raises.
     """
 
     def __init__(self, encoder: nn.Module, attribute: str, dim_norm: int | None = None) -> None:
@@ -135,15 +131,9 @@ class OnEdges(nn.Module):
 def precomputed(batch: Batch, name: str, attribute: str, shape: tuple[int, ...] | None = None, key: str = "") -> Tensor:
     """Return the precomputed values of an encoding.
 
-    Args:
-        batch (Batch): Graphs.
-        name (str): Name of the encoding, for errors.
-        attribute (str): What holds the values.
-        shape (tuple[int], optional): Their shape after the first dimension. (default: ``None``, any)
-        key (str, optional): Option that decides the shape, for errors. (default: ``""``)
-
     Raises:
-        InputError: they are missing, or of another shape.
+        InputError: ``attribute`` is missing, or does not have the shape after its first dimension; the error names the
+            encoding, and the option (``key``) that decides the shape.
     """
     if attribute not in batch:
         raise InputError(f"{name} needs {attribute}, but the graphs do not have it: set posenc_{name}.enable True")
@@ -160,11 +150,7 @@ def relu_layers(widths: Sequence[int]) -> nn.Sequential:
 
 
 def raw_norm(name: str, kind: str, num_columns: int) -> nn.Module:
-    """Return the norm of the precomputed values of an encoding: ``posenc_<name>.raw_norm_type``, in any capitals.
-
-    Raises:
-        InputError: another kind than BatchNorm and none.
-    """
+    """Return the norm of the precomputed values of an encoding: ``posenc_<name>.raw_norm_type``, in any capitals."""
     if kind.lower() not in NORMS:
         raise InputError(f"posenc_{name}.raw_norm_type must be BatchNorm or none, got {kind!r}")
     return NORMS[kind.lower()](num_columns)

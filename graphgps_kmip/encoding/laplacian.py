@@ -4,8 +4,8 @@ LapPE: Dwivedi et al. 2020 ("Benchmarking Graph Neural Networks") and Kreuzer et
 2022; EquivStableLapPE: Wang et al. 2022. Eigenvectors have no sign: in training, LapPE flips the sign of each column at
 random (`random_signs`), SignNet is invariant to it.
 
-Definitions are those of the public GraphGPS code, with one exception: its "rw" gives a matrix that is not symmetric to
-a solver for symmetric ones and so depends on the order of the nodes; ours are the eigenvectors of I - D^-1 A.
+Definitions are those of GraphGPS, with one exception: its "rw" gives a matrix that is not symmetric to a solver for
+symmetric ones and so depends on the order of the nodes; ours are the eigenvectors of I - D^-1 A.
 """
 
 from __future__ import annotations
@@ -226,12 +226,8 @@ class EquivStableLapPE(PositionalEncoding):
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
         """Return an `EquivStableLapPEEncoder` as wide as the layers; after a linear map if x is raw."""
-        module = EquivStableLapPEEncoder(
-            self.layer_width or dim,
-            max_freqs=self.eigen.max_freqs,
-            raw_norm_type=self.raw_norm_type,
-            vectors="eigvecs_es",
-        )
+        options = {"max_freqs": self.eigen.max_freqs, "raw_norm_type": self.raw_norm_type, "vectors": "eigvecs_es"}
+        module = EquivStableLapPEEncoder(self.layer_width or dim, **options)
         return module if dim_x is None else nn.Sequential(LinearNodeEncoder(dim_x, dim), module)
 
 
@@ -240,9 +236,7 @@ class LapPEEncoder(ColumnEncoder):
 
     p_i = post(sum_k model([v_k(i), lambda_k])) over the eigenpairs a graph has: padding is NaN and left out. In
     training every eigenvector's sign is flipped with probability 1/2 (one draw per batch and column, torch's generator
-    of the device), because eigenvectors have no sign.
-
-    The keyword-only arguments are options of the config group ``posenc_LapPE``.
+    of the device), because eigenvectors have no sign. Options are those of ``posenc_LapPE``.
 
     Args:
         dim, dim_x, dim_pe, pass_as_var: As of `ColumnEncoder`.
@@ -258,8 +252,7 @@ class LapPEEncoder(ColumnEncoder):
     Shapes: batch.x (N, dim_x), batch.EigVecs (N, K), batch.EigVals (N, K, 1) -> batch.x (N, C), dtype of the weights.
 
     Raises:
-        InputError: an unknown option, or no room for features when built; eigenvectors missing or not of K columns when
-            called.
+        InputError: an unknown option or no room for features; eigenvectors missing or not of K columns when called.
     """
 
     def __init__(
@@ -289,9 +282,8 @@ class LapPEEncoder(ColumnEncoder):
             layer = nn.TransformerEncoderLayer(dim_pe, n_heads, batch_first=True)
             # Nested tensors only serve inference, and warn that they are a prototype.
             self.pe_encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.post_mlp = (
-            relu_layers([dim_pe, *[2 * dim_pe] * (post_layers - 1), dim_pe]) if post_layers else nn.Identity()
-        )
+        widths = [dim_pe, *[2 * dim_pe] * (post_layers - 1), dim_pe]
+        self.post_mlp = relu_layers(widths) if post_layers else nn.Identity()
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
@@ -314,10 +306,9 @@ def random_signs(vectors: Tensor) -> Tensor:
 
 
 class EquivStableLapPEEncoder(nn.Module):
-    """Map the first eigenvectors of each graph's Laplacian to C columns, which layers read beside ``batch.x``.
+    """Map the first eigenvectors of each graph's Laplacian to C columns, of which layers read distances |p_i - p_j|.
 
-    Only distances |p_i - p_j| of the result are to be used: they do not change where signs or bases of eigenvectors do,
-    up to the linear map. There are no sign flips.
+    These do not change where signs or bases of eigenvectors do, up to the linear map. There are no sign flips.
 
     Args:
         dim (int): Width C.
@@ -351,9 +342,7 @@ class SignNetEncoder(ColumnEncoder):
 
     p = rho(phi(v_k) + phi(-v_k), k = 1..K) with a GIN phi over the graph's edges. Both signs are separate runs of phi,
     each with its own batch statistics, as in the public code: exactly invariant in evaluation, in training where all
-    signs of a batch change together. Eigenvalues are not used.
-
-    The keyword-only arguments are options of the config group ``posenc_SignNet``.
+    signs of a batch change together. Eigenvalues are not used. Options are those of ``posenc_SignNet``.
 
     Args:
         dim, dim_x, dim_pe, pass_as_var: As of `ColumnEncoder`.
@@ -368,8 +357,7 @@ class SignNetEncoder(ColumnEncoder):
     Shapes: batch.x (N, dim_x), batch.eigvecs_sn (N, K) -> batch.x (N, C), in the dtype of the weights.
 
     Raises:
-        InputError: an unknown model, too few layers, or no room for features when built; eigenvectors missing or not
-            of K columns when called.
+        InputError: an unknown option or no room for features; eigenvectors missing or not of K columns when called.
     """
 
     def __init__(
@@ -413,10 +401,7 @@ class SignNetEncoder(ColumnEncoder):
 
 
 class _GIN(nn.Module):
-    """GIN layers with batch norm between them, from one column.
-
-    Shapes: (M, 1) and edges (2, E) -> (M, dim_out).
-    """
+    """GIN layers with batch norm between them, from one column: (M, 1) and edges (2, E) -> (M, dim_out)."""
 
     def __init__(self, dim: int, dim_out: int, num_layers: int) -> None:
         super().__init__()

@@ -100,12 +100,7 @@ class PositionalEncoding:
         raise InputError("an encoding has no static method compute(graph, **settings): define it in its class")
 
     def attributes(self, graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[dict[str, Tensor]]:
-        """Return the new attributes of each graph; overridden where many graphs at once are faster.
-
-        Args:
-            graphs (Sequence[Data]): They are not changed.
-            settings (Mapping): What `settings` returns.
-        """
+        """Return the new attributes of each graph, given its `settings`; overridden where many at once are faster."""
         return [self.compute(graph, **settings) for graph in graphs]
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:  # noqa: ARG002
@@ -113,11 +108,10 @@ class PositionalEncoding:
 
         Args:
             dim (int): Width C of the features after it.
-            dim_x (int or None): Width of the raw features, which it maps to C - `width`; None: they are that wide.
+            dim_x (int or None): Width of the raw features, which it maps to C - `width`; None: they have that width.
         """
-        raise InputError(
-            f"{self.group}: {type(self).__name__} has no method encoder(dim, dim_x): define it in its class"
-        )
+        name = type(self).__name__
+        raise InputError(f"{self.group}: {name} has no method encoder(dim, dim_x): define it in its class")
 
     def arguments(self, module: Callable[..., Any]) -> dict[str, Any]:
         """Return the keyword-only arguments of a module that are options of this encoding."""
@@ -175,7 +169,7 @@ class EdgeEncoding(NodeEncoding):
     @property
     def attribute(self) -> str:
         """Attribute of the graphs that holds the values."""
-        return f"edge_pestat_{self.name}"
+        return f"edge_{super().attribute}"
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
         """Return a `KernelEncoder` that is applied to edges."""
@@ -239,10 +233,8 @@ def encoding_parts(on_edges: bool = False) -> dict[str, Spec]:
 def from_settings(component: type[PositionalEncoding], name: str, settings: Any) -> PositionalEncoding:
     """Return an encoding with the options that a config gives it.
 
-    Args:
-        component (type): Its class.
-        name (str): Name under which it is registered; without a group ``posenc_<name>``, all comes from other keys.
-        settings (Mapping): The config: groups by name, as in a YAML file; what it lacks has the default of its field.
+    The config is a mapping, groups by name, as in a YAML file; what it lacks has the default of its field. Without a
+    group ``posenc_<name>`` (``name`` is the registered one) all comes from other keys.
 
     Raises:
         ConfigError: a value that is not allowed.
@@ -257,13 +249,9 @@ def from_settings(component: type[PositionalEncoding], name: str, settings: Any)
 
 
 def with_options(base: Any, changes: Mapping[str, Any], group: str, **outside: Any) -> Any:
-    """Return an encoding with some of its options changed.
+    """Return an encoding, given its class, with some of its options changed; groups of options are mappings.
 
-    Args:
-        base (type): Its class; of a group of options inside it, the default.
-        changes (Mapping): Values by name; groups of options are mappings.
-        group (str): Their config group, for errors.
-        **outside: Further arguments, which are not in its group.
+    ``group`` is their config group, for errors; ``outside`` are arguments that are not in it.
 
     Raises:
         ConfigError: an unknown option, or a value that is not allowed.

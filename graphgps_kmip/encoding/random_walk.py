@@ -25,7 +25,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.encoding.positional_encoding import EdgeEncoding, NodeEncoding, edge_array
 from graphgps_kmip.errors import ConfigError, InputError
-from graphgps_kmip.ranges import FRACTION, NATURAL, Each, Range, Registered, whole
+from graphgps_kmip.ranges import FRACTION, NATURAL, Each, Pattern, Range, Registered, whole
 from graphgps_kmip.registry import register
 
 Array = np.ndarray
@@ -37,50 +37,22 @@ WIDTH = 256  # start nodes of a block: of fewer, calls take most of the time (on
 EDGE_WIDTH = 64  # likewise where entries of edges are read
 DENSE = 0.05  # filled entries above which a product with a dense matrix is the faster one
 DENSE_SIZES = range(64, 4097)  # nodes; of fewer, the overhead of a product decides; of more, memory
-RANGE = re.compile(r"range\(\s*(\d{1,15})\s*(?:,\s*(\d{1,15})\s*)?\)")
+RANGE = r"\s*(?:range\(\s*(\d{1,4})\s*(?:,\s*(\d{1,4})\s*)?\)\s*)?"  # or nothing
 MAX_TIMES = 10_000  # far more steps than any walk needs; each is a column of the encoding
-
-
-def parse_range(text: str) -> range | None:
-    """Return the range of a text such as ``range(1, 21)``: an empty one of a blank text, None of any other text.
-
-    It is neither empty nor goes beyond `MAX_TIMES`.
-    """
-    if not text.strip():
-        return range(0)
-    match = RANGE.fullmatch(text.strip())
-    numbers = range(*(int(number) for number in match.groups() if number)) if match else range(0)
-    return numbers if len(numbers) and numbers[-1] <= MAX_TIMES else None
-
-
-@dataclass(frozen=True)
-class TimesFunction:
-    """Rule for ``kernel.times_func``: a blank text or a range, see `parse_range`."""
-
-    def allows(self, value: Any) -> bool:
-        """Return whether the value is such a text."""
-        return isinstance(value, str) and parse_range(value) is not None
-
-    def __str__(self) -> str:
-        """Return the rule in words."""
-        return f"range(end) or range(start, end) of at least one number, up to {MAX_TIMES}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """Numbers of steps, or diffusion times: the config group ``kernel``.
-
-    Args:
-        times (tuple[float], optional): The numbers. (default: ``()``)
-        times_func (str, optional): Instead of them a range, such as ``"range(1, 21)"``. (default: ``""``)
-    """
+    """Numbers of steps, or diffusion times, or a range such as ``"range(1, 21)"``: the config group ``kernel``."""
 
     times: Annotated[Sequence[float], Each(Range(0, 1e6))] = ()
-    times_func: Annotated[str, TimesFunction()] = ""
+    times_func: Annotated[str, Pattern(RANGE, "range(end) or range(start, end), with ends up to 9999")] = ""
 
     def numbers(self, group: str) -> list[float]:
         """Return the numbers; a `ConfigError` that names the config group of the encoding where there are none."""
-        numbers = list(parse_range(self.times_func) or self.times)
+        match = re.fullmatch(RANGE, self.times_func)
+        ends = [int(number) for number in match.groups() if number] if match else []
+        numbers = list(range(*ends)) if ends else list(self.times)
         if not numbers:
             raise ConfigError(f"{group}.kernel: it names no times: set times_func to range(1, 21), or times to a list")
         return numbers
@@ -165,13 +137,11 @@ def return_probabilities(
     Args:
         edge_index (Tensor): Edges of one graph, or of several graphs one after another, as in a `Batch`; directed or
             not.
-        sizes (int or Sequence[int]): Number of nodes, of each graph. Many small graphs at once are faster than one by
-            one.
+        sizes (int or Sequence[int]): Number of nodes of each graph; many small graphs at once are faster.
         times (Sequence[int]): Numbers of steps; the columns come in ascending order, as in the public code.
-        dtype (dtype, optional): Of the result and of all sums (of positive numbers: the relative error is a few
-            roundings). (default: ``torch.float32``)
-        memory (int, optional): Bytes that the walks of one block of nodes of a large graph may take, next to the graph
-            itself (some copies of it) and the result. Small graphs take a few MB at a time. (default: ``256 << 20``)
+        dtype (dtype, optional): Of the result and of all sums. (default: ``torch.float32``)
+        memory (int, optional): Bytes that the walks of one block of nodes of a large graph may take, next to some
+            copies of the graph and the result. (default: ``256 << 20``)
 
     Shapes: edge_index (2, E) -> (N, len(times)).
 

@@ -50,11 +50,7 @@ class ERN(NodeEncoding):
         return self.er_dim == "none"
 
     def facts(self, graphs: Sequence[Data]) -> dict[str, int]:
-        """Return the width that holds the embedding of every graph, those that validate and test included.
-
-        It is derived from the data, so it is no value of ``er_dim``: a run would not be found again under a config that
-        it has changed.
-        """
+        """Return the width that holds the embedding of every graph, those that validate and test included."""
         if not self.needs_data or not len(graphs):
             return {}
         return {"dim_er": max(embedding_width(graph.num_nodes, graph.num_edges, self.accuracy) for graph in graphs)}
@@ -64,10 +60,8 @@ class ERN(NodeEncoding):
         """Return the columns of the embedding; a `ConfigError` where ``er_dim`` is no number, or none without data."""
         columns = str(self.dim_er) if self.needs_data else str(self.er_dim)
         if not columns.isdecimal() or int(columns) < 1:
-            raise ConfigError(
-                f"{self.group}.er_dim: expected a number, or none to take the width of the loaded data, got "
-                f"{self.er_dim!r}"
-            )
+            expected = "a number, or none to take the width of the loaded data"
+            raise ConfigError(f"{self.group}.er_dim: expected {expected}, got {self.er_dim!r}")
         return int(columns)
 
     def settings(self) -> dict[str, Any]:
@@ -103,11 +97,6 @@ def effective_resistances(edge_index: Tensor, num_nodes: int, pairs: Tensor) -> 
     self-loops not at all. Cost: one solve for each node of the pairs, a block of them at a time; above `DENSE` nodes
     with sparse factors, which stay small on road graphs, planar graphs and trees.
 
-    Args:
-        edge_index (Tensor): Edges of one graph.
-        num_nodes (int): N.
-        pairs (Tensor): Nodes i and j.
-
     Shapes: edge_index (2, E), pairs (2, P) -> (P,), float64.
 
     Raises:
@@ -136,13 +125,8 @@ def edge_resistances(edge_index: Tensor, num_nodes: int, accuracy: float = 0.1, 
 
     A projection to k rows takes k solves, the exact values take N. So graphs of up to :math:`8 \ln(E) / \epsilon^2`
     nodes (6,000 to 12,000 with the default) get exact values, larger ones sums over so many random rows, which are held
-    one block at a time: right to a factor of 1 +- epsilon with high probability.
-
-    Args:
-        edge_index (Tensor): Edges of one graph; a self-loop has resistance 0.
-        num_nodes (int): N.
-        accuracy (float, optional): Epsilon. (default: 0.1)
-        seed (int, optional): Of the random signs. (default: 0)
+    one block at a time: right to a factor of 1 +- epsilon (``accuracy``) with high probability. ``seed`` is that of the
+    random signs.
 
     Shapes: edge_index (2, E) -> (E,), float64.
 
@@ -163,13 +147,8 @@ def resistance_embedding(edge_index: Tensor, num_nodes: int, rows: int, rng: np.
     r"""Return the columns of :math:`Z = Q B L^+`, one for each node, Q random signs :math:`\pm 1 / \sqrt{rows}`.
 
     The expectation of :math:`|Z_i - Z_j|^2` is r_ij inside a connected component, over each of which the embedding has
-    mean 0. It depends on the draw: only distances have a meaning. An isolated node is 0.
-
-    Args:
-        edge_index (Tensor): Edges of one graph, as in `effective_resistances`.
-        num_nodes (int): N.
-        rows (int): K, at least 1; distances are right to a few times sqrt(2 / k).
-        rng (np.random.Generator): Where the signs come from.
+    mean 0. It depends on the draw: only distances have a meaning, right to a few times sqrt(2 / rows). An isolated node
+    is 0.
 
     Shapes: edge_index (2, E) -> (N, rows), float64.
 

@@ -37,9 +37,9 @@ class SVD(NodeEncoding):
 
     Args:
         rank (int, optional): Singular vectors d_r. (default: 16)
-        matrix (str, optional): Key of `MATRICES`. (default: ``"adjacency"``)
+        matrix (str, optional): M, a key of `MATRICES`. (default: ``"adjacency"``)
         steps (int, optional): Steps of the matrix ``random_walk``. (default: 4)
-        scale (str, optional): Key of `SCALES`. (default: ``"root"``)
+        scale (str, optional): Power of the singular values in both factors, of `SCALES`. (default: ``"root"``)
         sides (str, optional): ``"left"``, or ``"both"`` for d_r columns of the right factor, too: those of a directed
             graph tell sources from targets. (default: ``"left"``)
     """
@@ -72,14 +72,7 @@ class SVDEncoder(nn.Module):
     Singular vectors have no sign: in training each is flipped with probability 1/2, left and right ones together (one
     draw per batch and vector, as `LapPEEncoder` does).
 
-    Args:
-        encoder (KernelEncoder): Of the factor.
-        rank (int): Singular vectors d_r.
-
     Shapes: batch.x (N, dim_x), batch.pestat_SVD (N, d_r or 2 d_r) -> batch.x (N, C), in the dtype of the weights.
-
-    Raises:
-        InputError: values missing, or of other than K columns.
     """
 
     def __init__(self, encoder: KernelEncoder, rank: int) -> None:
@@ -96,13 +89,7 @@ class SVDEncoder(nn.Module):
 
 
 def svd_factors(
-    edge_index: Tensor,
-    num_nodes: int,
-    rank: int,
-    matrix: str = "adjacency",
-    *,
-    steps: int = 4,
-    scale: str = "root",
+    edge_index: Tensor, num_nodes: int, rank: int, matrix: str = "adjacency", *, steps: int = 4, scale: str = "root"
 ) -> tuple[Tensor, Tensor]:
     r"""Return the factors of the best approximation of rank d_r of a matrix M of pairs of nodes.
 
@@ -113,13 +100,7 @@ def svd_factors(
     :math:`\pm\lambda`, which all bipartite graphs have, do not mix: the positive one comes first. Components of the
     graph are decomposed one by one. No gradients.
 
-    Args:
-        edge_index (Tensor): Edges; a repeated one counts once.
-        num_nodes (int): N; 0 is allowed.
-        rank (int): Columns d_r. Those after the numerical rank of M, and so after N, are 0.
-        matrix (str, optional): Key of `MATRICES`. (default: ``"adjacency"``)
-        steps (int, optional): Of the matrix ``random_walk``. (default: 4)
-        scale (str, optional): Key of `SCALES`: the power of the singular values in both factors. (default: ``"root"``)
+    Options are those of `SVD`. A repeated edge counts once. Columns after the numerical rank of M, or after N, are 0.
 
     Shapes: edge_index (2, E) -> F (N, d_r), G (N, d_r), float64, on the CPU.
 

@@ -348,7 +348,7 @@ def loaded(tmp_path: Path, *words: str) -> GraphDataset:
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_precomputed_values_have_the_precision_of_the_config(tmp_path: Path, precision: str) -> None:
     graph = loaded(tmp_path, f"{GROUP}.precision", precision).graphs[0]
-    walks = current(lookup("encoding", "RRWP")).walks
+    walks = current(lookup("encoding", "RRWP"))
     assert graph.rrwp.dtype == walks.dtype == getattr(torch, precision)
     assert torch.equal(graph.rrwp, rrwp(graph.edge_index, graph.num_nodes, walks))
     assert cfg.share.rrwp_in_batch == 0

@@ -170,7 +170,7 @@ def _residual(matrix: scipy.sparse.csc_array, values: np.ndarray, vectors: np.nd
 
 
 FLAGS = ("-fassociative-math", "-fno-signed-zeros")  # sums in vectors
-# Below the eigenvalue 0, times 1 / N^2: where the gap behind it may begin (a path: 5 / N^2), so that it costs no steps.
+# Below the eigenvalue 0, times 1 / N^2: where the gap after it may begin (a path: 5 / N^2), so that it costs no steps.
 SHIFT = -1.0
 SOLVED = 0
 FAILURES = {  # 1 and 2 are none: several components, or a wide envelope, other solvers' work

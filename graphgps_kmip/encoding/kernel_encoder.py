@@ -48,7 +48,7 @@ class ColumnEncoder(nn.Module):
         return next(self.parameters()).dtype
 
     def append(self, batch: Batch, encoding: Tensor) -> Batch:
-        """Replace ``batch.x`` by the mapped features with the encoding (N, dim_pe) beside them."""
+        """Replace ``batch.x`` by the mapped features with the encoding (N, dim_pe) appended."""
         batch.x = torch.cat([self.linear_x(batch.x.to(self.dtype)), encoding], dim=1)
         if self.pass_as_var:
             batch[f"pe_{self.name}"] = encoding

@@ -48,7 +48,7 @@ class PositionalEncoding:
         FROM_CONFIG: Fields that are no options of their own group: name -> config key that has the value.
         on_edges: It is a part of ``dataset.edge_encoder_name``, not of ``dataset.node_encoder_name``.
         random: `compute` draws: it needs a field ``seed``, and graphs have their number in the data set, ``graph_id``.
-        reads: Attributes of a graph, beside ``num_nodes``, on which the values depend.
+        reads: Attributes of a graph, next to ``num_nodes``, on which the values depend.
         version: To be raised when the definition changes, so that values of before are not read from disk.
         needs_data: Only the graphs of the data set say how wide it is.
         computed_in_batch: Its module computes the values for each mini-batch, so that none are precomputed.
@@ -83,7 +83,7 @@ class PositionalEncoding:
         return getattr(self, "dim_pe", 0)
 
     def settings(self) -> dict[str, Any]:
-        """Return all that decides the values beside the graph: plain values, which key the cache on disk.
+        """Return all that decides the values next to the graph: plain values, which key the cache on disk.
 
         As a default these are the fields that a subclass adds; a field that shapes the module alone is better left out.
         """

@@ -229,7 +229,7 @@ class PairStem(nn.Module):
         dim (int): Width C of the result.
         features (Sequence[str], optional): Of `PAIR_FEATURES`. (default: ``("inverse_order", "inverse_degree")``)
         num_bases (int, optional): S of the sinusoidal encoding; 0: none. (default: 3)
-        raw_channels (bool, optional): Keep the values beside their sines. (default: ``True``)
+        raw_channels (bool, optional): Keep the values next to their sines. (default: ``True``)
         hidden (Sequence[int], optional): Hidden widths of the MLP, with GELU. (default: ``(128,)``)
         drop_pairs (float, optional): In training, probability of a pair to have zeros in place of its values, which
             are not scaled. (default: 0.0)

@@ -23,8 +23,8 @@ from tests.recorded import load
 NAMES = ["Random-d", "Random-d-2", "Hamiltonian"]
 
 
-class Given:
-    """A random generator whose permutations are given."""
+class FixedPermutations:
+    """A random generator that repeats permutations."""
 
     def __init__(self, permutations: Tensor) -> None:
         self.rows, self.used = permutations.numpy(), 0
@@ -63,7 +63,7 @@ def second_eigenvalue(edges: Tensor, num_nodes: int) -> float:
 )
 def test_a_draw_and_its_eigenvalue_match_the_recorded_original(algorithm: str, num_nodes: int, degree: int) -> None:
     record = load(f"D_expander/generator_{algorithm}_n{num_nodes}_d{degree}")
-    rng = Given(record["in/permutations"])
+    rng = FixedPermutations(record["in/permutations"])
     edges = expander_edges(num_nodes, degree, algorithm, rng=rng, check_spectrum=False, expansion=RAW)
     assert rng.used == len(rng.rows)
     assert ordered(edges) == ordered(torch.stack([record["out/senders"], record["out/receivers"]]))
@@ -85,7 +85,7 @@ def test_the_whole_routine_matches_the_recorded_original(
     algorithm: str, num_nodes: int, degree: int, max_num_iters: int
 ) -> None:
     record = load(f"D_expander/full_{algorithm}_n{num_nodes}_d{degree}_iters{max_num_iters}")
-    rng = Given(record["in/permutations"])
+    rng = FixedPermutations(record["in/permutations"])
     edges = expander_edges(num_nodes, degree, algorithm, rng=rng, max_num_iters=max_num_iters, expansion=RAW)
     assert ordered(edges) == ordered(record["out/expander_edges"].T)
     assert rng.used == record["out/permutations_used"].item()

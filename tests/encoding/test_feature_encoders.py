@@ -119,15 +119,15 @@ def test_linear_encoders_compute_the_linear_map_without_rounding_float64_on_the_
     assert bool((x[0] != x[1]).any())
 
 
-@pytest.mark.parametrize(("ours", "ogbs", "vocabulary"), [(AtomEncoder, OgbAtom, ATOM), (BondEncoder, OgbBond, BOND)])
+@pytest.mark.parametrize(("kind", "ogb", "vocabulary"), [(AtomEncoder, OgbAtom, ATOM), (BondEncoder, OgbBond, BOND)])
 def test_atoms_and_bonds_are_encoded_as_by_ogb_whose_checkpoints_fit(
-    ours: type[nn.Module], ogbs: type[nn.Module], vocabulary: tuple[int, ...]
+    kind: type[nn.Module], ogb: type[nn.Module], vocabulary: tuple[int, ...]
 ) -> None:
-    ours, ogbs = ours(vocabulary, DIM).double(), ogbs(DIM).double()
-    ours.load_state_dict(ogbs.state_dict())
+    encoder, ogb_encoder = kind(vocabulary, DIM).double(), ogb(DIM).double()
+    encoder.load_state_dict(ogb_encoder.state_dict())
     batch, key = molecule(), "x" if vocabulary is ATOM else "edge_attr"
     raw = batch[key].clone()
-    torch.testing.assert_close(ours(batch)[key], ogbs(raw))
+    torch.testing.assert_close(encoder(batch)[key], ogb_encoder(raw))
 
 
 def test_a_node_of_a_syntax_tree_sums_type_attribute_and_capped_depth_an_edge_type_and_direction() -> None:
@@ -162,7 +162,7 @@ def test_the_constants_have_a_column_each_and_real_spreads() -> None:
     assert sums == pytest.approx([692.61087763, 867.084782647, 54.84314095, 72.32843097], rel=1e-10)
 
 
-def test_each_degree_has_its_vector_beside_the_features_and_large_ones_share_the_last() -> None:
+def test_each_degree_appends_its_vector_to_the_features_and_large_ones_share_the_last() -> None:
     encoder, batch = DegreeEncoder(8, None, dim_pe=6, max_degree=4), batch_of(torch.randn(3, 2))
     batch.pestat_Degree = torch.tensor([3, 4, 90])
     expected = torch.cat([batch.x, encoder.encoder.weight[[3, 4, 4]]], dim=1)
@@ -170,7 +170,7 @@ def test_each_degree_has_its_vector_beside_the_features_and_large_ones_share_the
 
 
 @pytest.mark.parametrize("norm", [False, True])
-def test_the_encoding_of_an_edge_stands_beside_its_features(norm: bool) -> None:
+def test_the_encoding_of_an_edge_is_appended_to_its_features(norm: bool) -> None:
     module = OnEdges(KernelEncoder("ERE", 2, 7, model="Linear", dim_pe=3), "pestat_ERE", 4 if norm else None)
     data = Data(x=torch.randn(4, 5), edge_index=EDGES, edge_attr=torch.randn(4, 4), edge_pestat_ERE=torch.rand(4, 2))
     batch = Batch.from_data_list([data, data])

@@ -41,22 +41,22 @@ GRAPHS = {
 
 def brute_force(edge_index: Tensor, num_nodes: int) -> Tensor:
     """By powers of the adjacency matrix: the first in which a pair is not 0."""
-    found = torch.full((num_nodes, num_nodes), UNREACHABLE)
+    table = torch.full((num_nodes, num_nodes), UNREACHABLE)
     adjacency = torch.zeros(num_nodes, num_nodes)
     adjacency[edge_index[0], edge_index[1]] = 1
     reached = torch.eye(num_nodes)
     for steps in range(num_nodes):
-        found[(reached > 0) & (found == UNREACHABLE)] = steps
+        table[(reached > 0) & (table == UNREACHABLE)] = steps
         reached = ((reached @ adjacency) > 0).float()
-    return found
+    return table
 
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_distances_are_lengths_of_shortest_directed_paths(name: str) -> None:
     edges, num_nodes = GRAPHS[name]
-    found = shortest_distances(edges, num_nodes)
-    assert found.dtype == torch.int16
-    assert found.view(num_nodes, num_nodes).tolist() == brute_force(edges, num_nodes).tolist()
+    table = shortest_distances(edges, num_nodes)
+    assert table.dtype == torch.int16
+    assert table.view(num_nodes, num_nodes).tolist() == brute_force(edges, num_nodes).tolist()
 
 
 def test_edges_that_end_in_a_node_and_that_leave_it_are_counted_apart() -> None:
@@ -73,12 +73,12 @@ def test_the_types_on_a_path_lead_from_its_start_to_its_end(name: str) -> None:
         edges = edges.unique(dim=1)
     numbers = torch.arange(edges.size(1))  # every edge a type of its own: its path can be followed
     longest = num_nodes
-    found = path_types(edges, num_nodes, numbers, longest).view(num_nodes, num_nodes, longest)
+    table = path_types(edges, num_nodes, numbers, longest).view(num_nodes, num_nodes, longest)
     distances = brute_force(edges, num_nodes)
     for start in range(num_nodes):
         for end in range(num_nodes):
             distance = max(int(distances[start, end]), 0)
-            path = found[start, end]
+            path = table[start, end]
             assert bool((path[distance:] == NO_EDGE).all())
             if distance:
                 steps = edges[:, path[:distance].long()]

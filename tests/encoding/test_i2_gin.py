@@ -43,10 +43,10 @@ def encoder(num_hops: int = 2) -> I2GINEncoder:
 
 def reached(edge_index: Tensor, start: int, num_hops: int) -> list[int]:
     """Breadth-first search."""
-    found = {start}
+    result = {start}
     for _ in range(num_hops):
-        found |= {target for source, target in edge_index.T.tolist() if source in found}
-    return sorted(found)
+        result |= {target for source, target in edge_index.T.tolist() if source in result}
+    return sorted(result)
 
 
 @pytest.mark.parametrize("num_hops", [0, 1, 2, 9])
@@ -56,10 +56,10 @@ def test_a_subgraph_has_the_nodes_around_its_first_end_and_all_edges_between_the
         for number, (a, _) in enumerate(edges.T.tolist()):
             around = reached(edges, a, num_hops)
             assert node[edge == number].tolist() == around
-            kept = inside[:, edge[inside[0]] == number]
-            assert bool((edge[kept] == number).all())
+            edges_inside = inside[:, edge[inside[0]] == number]
+            assert bool((edge[edges_inside] == number).all())
             between = [pair for pair in edges.T.tolist() if set(pair) <= set(around)]
-            assert sorted(node[kept].T.tolist()) == sorted(between)
+            assert sorted(node[edges_inside].T.tolist()) == sorted(between)
 
 
 def looped(module: I2GINEncoder, batch: Batch) -> Tensor:
@@ -106,12 +106,14 @@ def test_features_and_gradients_are_those_of_loops(num_hops: int) -> None:
     batch = module(Batch.from_data_list(graphs()))
     cotangent = torch.randn(batch.pair_attr.shape, dtype=torch.float64)
     names = [name for name, _ in module.named_parameters()]
-    found = torch.autograd.grad((batch.pair_attr * cotangent).sum(), module.parameters())
+    result = torch.autograd.grad((batch.pair_attr * cotangent).sum(), module.parameters())
     pairs = looped(module, batch)
     torch.testing.assert_close(batch.pair_attr, pairs, rtol=1e-10, atol=1e-10)
     expected = torch.autograd.grad((pairs * cotangent).sum(), module.parameters())
-    for name, one, other in zip(names, found, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9, msg=lambda text, name=name: f"{name}: {text}")
+    for name, actual, reference in zip(names, result, expected, strict=True):
+        torch.testing.assert_close(
+            actual, reference, rtol=1e-9, atol=1e-9, msg=lambda text, name=name: f"{name}: {text}"
+        )
     assert int(batch.pair_attr.any(dim=1).sum()) == 14 + 9  # edges of the first and third graph, the repeated one once
 
 
@@ -126,6 +128,6 @@ def test_evaluation_block_by_block_has_the_features_of_all_edges_at_once(
     seen, of = [], EdgeSubgraphs.select
     monkeypatch.setattr(EdgeSubgraphs, "select", lambda self, edges: seen.append(edges) or of(self, edges))
     with torch.no_grad():
-        found = module(batch.clone()).pair_attr
+        result = module(batch.clone()).pair_attr
     assert len(seen) > 1
-    torch.testing.assert_close(found, whole, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(result, whole, rtol=1e-12, atol=1e-12)

@@ -56,14 +56,14 @@ def check_eigenpairs(matrix: Tensor, values: Tensor, vectors: Tensor, tolerance:
     torch.testing.assert_close(vectors.T @ vectors, identity, rtol=tolerance, atol=tolerance)
 
 
-def check_projectors(values: Tensor, found: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
+def check_projectors(values: Tensor, actual: Tensor, expected: Tensor, tolerance: float = 1e-9) -> None:
     """Equal spaces for every eigenvalue, but for the last one, whose space may be cut."""
     for value in values.tolist():
         same = (values - value).abs() < 1e-7
-        if same[-1] and len(values) < len(found):
+        if same[-1] and len(values) < len(actual):
             continue
         torch.testing.assert_close(
-            found[:, same] @ found[:, same].T, expected[:, same] @ expected[:, same].T, rtol=tolerance, atol=tolerance
+            actual[:, same] @ actual[:, same].T, expected[:, same] @ expected[:, same].T, rtol=tolerance, atol=tolerance
         )
 
 
@@ -88,8 +88,8 @@ GRAPHS = {
 def test_statistics_match_the_public_code_up_to_the_signs(norm: str, eigvec_norm: str, max_freqs: int) -> None:
     record = load(f"D_stats/lappe_stats_{norm}_{eigvec_norm}_k{max_freqs}")
     edges = [record[f"in/edge_index_{graph}"] for graph in range(3)]
-    found = laplacian_eigenpairs_of(list(zip(edges, (7, 12, 5), strict=True)), max_freqs, norm, eigvec_norm)
-    for graph, (values, vectors) in enumerate(found):
+    actual = laplacian_eigenpairs_of(list(zip(edges, (7, 12, 5), strict=True)), max_freqs, norm, eigvec_norm)
+    for graph, (values, vectors) in enumerate(actual):
         expected, recorded = record[f"out/EigVecs_{graph}"], record[f"out/EigVals_{graph}"]
         close = {"rtol": 1e-9, "atol": 1e-9, "equal_nan": True}
         torch.testing.assert_close(values.expand(len(expected), -1)[..., None], recorded, **close)
@@ -242,16 +242,16 @@ def test_what_other_solvers_do_better_is_left_to_them_without_a_word(
 def test_a_failure_is_reported_and_another_solver_follows(
     failure: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def failing(blocks: Blocks, chosen: np.ndarray, count: int) -> tuple[np.ndarray, ...]:
-        values, vectors, status = envelope_eigenpairs(blocks, chosen, count)
+    def failing(blocks: Blocks, numbers: np.ndarray, count: int) -> tuple[np.ndarray, ...]:
+        values, vectors, status = envelope_eigenpairs(blocks, numbers, count)
         return np.zeros_like(values), np.zeros_like(vectors), np.where(np.arange(len(status)) == 1, failure, status)
 
     monkeypatch.setattr(eigensolver, "envelope_eigenpairs", failing)
     graphs = [named(SUITABLE[name]) for name in ("grid", "random tree")]
     with caplog.at_level(logging.WARNING):
-        found = laplacian_eigenpairs_of(graphs, 5)
-    check_eigenpairs(matrix_of(*graphs[1], "sym"), *found[1])
-    assert not found[0][0].any(), "the first graph's result must be the compiled solver's"
+        actual = laplacian_eigenpairs_of(graphs, 5)
+    check_eigenpairs(matrix_of(*graphs[1], "sym"), *actual[1])
+    assert not actual[0][0].any(), "the first graph's result must be the compiled solver's"
     assert caplog.text.count(f"compiled Lanczos on 151 nodes: {eigensolver.FAILURES[failure]}") == 1
 
 
@@ -329,7 +329,7 @@ def test_a_failing_lanczos_run_is_reported_and_replaced(
         runs.append(arguments[-1])
         if failure == "no convergence":
             raise ArpackNoConvergence("no convergence", np.empty(0), np.empty((size, 0)))
-        return np.arange(1.0, 6.0), np.zeros((size, 5))  # 5 lies above many more than 4 eigenvalues
+        return np.arange(1.0, 6.0), np.zeros((size, 5))  # 5 is above many more than 4 eigenvalues
 
     monkeypatch.setattr(eigensolver, "_lanczos", lanczos)
     if route != "dense":

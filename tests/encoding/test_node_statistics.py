@@ -18,8 +18,8 @@ TRIANGLE_AND_TAIL = torch.tensor([[0, 1, 1, 2, 2, 0, 2, 3], [1, 0, 2, 1, 0, 2, 3
 NO_EDGES = torch.empty(2, 0, dtype=torch.long)
 
 
-def compare(found: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> None:
-    torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
+def compare(actual: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> None:
+    torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_electrostatic_statistics_match_the_public_code(key: str) -> None:
 def test_with_an_isolated_node_they_match_the_public_code_wherever_that_is_finite_and_are_finite() -> None:
     record = load("D_stats/kernel_stats_isolated_node")
     expected = record["out/ElstaticSE_0"]
-    found = electrostatic_statistics(record["in/edge_index_0"], len(expected), dtype=DOUBLE)
+    actual = electrostatic_statistics(record["in/edge_index_0"], len(expected), dtype=DOUBLE)
     assert bool(expected[:, 8:].isnan().all())  # the public code's only gaps
-    compare(found[:, :8], expected[:, :8])
-    assert bool(found.isfinite().all())
-    assert bool(found[:-1, 8:].any())
-    compare(found[-1, 9], torch.zeros((), dtype=DOUBLE))
+    compare(actual[:, :8], expected[:, :8])
+    assert bool(actual.isfinite().all())
+    assert bool(actual[:-1, 8:].any())
+    compare(actual[-1, 9], torch.zeros((), dtype=DOUBLE))
 
 
 EDGES = torch.tensor([[0, 0, 0, 1, 1, 2, 2], [1, 2, 3, 0, 2, 0, 2]])  # node 3 has no successor, node 4 no edge at all

@@ -134,11 +134,11 @@ def test_values_are_those_of_the_public_codes(name: str) -> None:
 def test_values_are_probabilities_of_walks_step_by_step(name: str, settings: str) -> None:
     (edges, size), walks = GRAPHS[name], SETTINGS[settings]
     values, degrees = walked(edges, size, walks)
-    found = batched_rrwp(edges, torch.tensor([0, size]), walks)
+    actual = batched_rrwp(edges, torch.tensor([0, size]), walks)
     expected = torch.tensor(values, dtype=torch.float64).view(size**2, walks.num_channels)
-    torch.testing.assert_close(found[0], expected, rtol=1e-12, atol=1e-12)
-    assert found[1].tolist() == degrees
-    torch.testing.assert_close(rrwp(edges, size, walks), found[0], rtol=0, atol=0)
+    torch.testing.assert_close(actual[0], expected, rtol=1e-12, atol=1e-12)
+    assert actual[1].tolist() == degrees
+    torch.testing.assert_close(rrwp(edges, size, walks), actual[0], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
@@ -186,10 +186,10 @@ def test_a_transform_adds_the_values_that_a_batch_computes_by_itself() -> None:
     encoding = RRWP(**options)
     batch = batch_of(["undirected", "one node", "no edges", "directed, with loops and repeated edges"])
     added = Batch.from_data_list([AddEncoding("RRWP", **options)(graph) for graph in batch.to_data_list()])
-    found = with_rrwp(batch, encoding)
-    torch.testing.assert_close(found.rrwp, added.rrwp, rtol=1e-6, atol=1e-7)
-    assert torch.equal(found.rrwp_degree, added.rrwp_degree)
-    assert found.rrwp.dtype == added.rrwp.dtype == torch.float32
+    actual = with_rrwp(batch, encoding)
+    torch.testing.assert_close(actual.rrwp, added.rrwp, rtol=1e-6, atol=1e-7)
+    assert torch.equal(actual.rrwp_degree, added.rrwp_degree)
+    assert actual.rrwp.dtype == added.rrwp.dtype == torch.float32
     assert with_rrwp(added, encoding).rrwp is added.rrwp
 
 
@@ -223,7 +223,7 @@ NEAR_SETTINGS = {
     "more hops than channels": replace(NEAR, k_hop=9),
     "symmetric": replace(NEAR, sym_norm=True, k_hop=1),
     "both directions": replace(NEAR, channels="K+1", dual_direction=True),
-    "both directions, seen from behind": replace(NEAR, dual_direction=True, k_hop=6),
+    "both directions, seen backwards": replace(NEAR, dual_direction=True, k_hop=6),
     "without identity": replace(NEAR, add_identity=False, k_hop=1),
 }
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
@@ -239,11 +239,11 @@ def batch_of_all() -> tuple[Tensor, Tensor]:
 def test_near_pairs_have_the_values_of_the_dense_form_and_all_others_are_zero_there(settings: str) -> None:
     walks, (edges, ptr) = NEAR_SETTINGS[settings], batch_of_all()
     dense, degrees = batched_rrwp(edges, ptr, walks)
-    values, index, found = rrwp_file.sparse_rrwp(edges, ptr, replace(walks, sparse=True))
+    values, index, actual = rrwp_file.sparse_rrwp(edges, ptr, replace(walks, sparse=True))
     near = dense[:, : walks.k_hop + 1].sum(1) > 0
     assert torch.equal(index, all_pairs(ptr)[:, near])
     torch.testing.assert_close(values, dense[near], rtol=1e-12, atol=1e-12)
-    assert torch.equal(found, degrees)
+    assert torch.equal(actual, degrees)
     assert not dense[~near].any()
     torch.testing.assert_close(diagonal(values, ptr, index), diagonal(dense, ptr), rtol=1e-12, atol=1e-12)
 
@@ -273,11 +273,9 @@ def model_of(network: str, sparse: bool, **settings: Any) -> nn.Module:
     torch.manual_seed(0)
     channels, k_hop = settings.pop("channels", "K+1"), settings.pop("k_hop", 2)
     steps = {"where": "batch", "ksteps": 4, "precision": "float64", "channels": channels, "k_hop": k_hop}
-    given = {f"posenc_RRWP.{key}": value for key, value in (steps | {"sparse": sparse}).items()}
-    given |= {"gnn.head": "linear_node"} | {key.replace("__", "."): value for key, value in settings.items()}
-    return create_model(
-        "", 3, 2, network=network, edge_dim=4, num_layers=2, dim=8, num_heads=2, settings=given
-    ).double()
+    keys = {f"posenc_RRWP.{key}": value for key, value in (steps | {"sparse": sparse}).items()}
+    keys |= {"gnn.head": "linear_node"} | {key.replace("__", "."): value for key, value in settings.items()}
+    return create_model("", 3, 2, network=network, edge_dim=4, num_layers=2, dim=8, num_heads=2, settings=keys).double()
 
 
 def outcome(model: nn.Module, batch: Batch) -> list[Tensor]:
@@ -295,14 +293,14 @@ PPGT_NETWORK = {
 
 @pytest.mark.parametrize("options", [{}, {"k_hop": 3}, {"k_hop": 3, "gt__sl2__window": 2}, {"gt__sl2__urpe": False}])
 def test_ppgt_over_near_pairs_equals_ppgt_with_a_window_over_all(options: dict[str, Any]) -> None:
-    dense, sparse = (model_of("PPGT", one, **PPGT_NETWORK | options) for one in (False, True))
+    dense, sparse = (model_of("PPGT", is_sparse, **PPGT_NETWORK | options) for is_sparse in (False, True))
     batch = Batch.from_data_list([graph(9), graph(1), graph(14)])
     keys = batch.keys()
     expected = outcome(dense, batch.clone())
-    for found, wanted in zip(outcome(sparse, batch), expected, strict=True):
-        assert (found is None) == (wanted is None)
-        if found is not None:
-            torch.testing.assert_close(found, wanted, **CLOSE)
+    for actual, reference in zip(outcome(sparse, batch), expected, strict=True):
+        assert (actual is None) == (reference is None)
+        if actual is not None:
+            torch.testing.assert_close(actual, reference, **CLOSE)
     assert set(batch.keys()) <= {*keys, "rrwp", "rrwp_index", "rrwp_degree"}
     wider = model_of("PPGT", False, **PPGT_NETWORK | options | {"gt__sl2__window": -1})
     everything = wider(Batch.from_data_list([graph(9), graph(1), graph(14)]))[0]
@@ -311,8 +309,8 @@ def test_ppgt_over_near_pairs_equals_ppgt_with_a_window_over_all(options: dict[s
 
 def test_grit_reads_near_pairs_alone_with_the_features_of_the_dense_form() -> None:
     dense, sparse = (
-        model_of("GritTransformer", one, channels="K", dataset__node_encoder_name="LinearNode+RRWP").eval()
-        for one in (False, True)
+        model_of("GritTransformer", is_sparse, channels="K", dataset__node_encoder_name="LinearNode+RRWP").eval()
+        for is_sparse in (False, True)
     )
     batch = Batch.from_data_list([graph(9), graph(1), graph(14)])
     encoded = [model.encoder(batch.clone()) for model in (dense, sparse)]

@@ -73,9 +73,9 @@ def test_one_vector_is_added_to_target_nodes_alone() -> None:
     module, batch = TargetNode(6), batch_of_two()
     batch.target_mask = torch.tensor([False, True, False, False, True])
     x = batch.x
-    found = module(batch).x
-    assert torch.equal(found[~batch.target_mask], x[~batch.target_mask])
-    torch.testing.assert_close(found[batch.target_mask], 1 + module.token.expand(2, -1))
+    actual = module(batch).x
+    assert torch.equal(actual[~batch.target_mask], x[~batch.target_mask])
+    torch.testing.assert_close(actual[batch.target_mask], 1 + module.token.expand(2, -1))
     assert torch.equal(x, torch.ones(5, 6))
 
 
@@ -208,11 +208,11 @@ def looped(batch: Batch, module: PairStem) -> Tensor:
                 for value in values:
                     for s in range(module.num_bases):
                         wide += [math.sin(2**s * math.pi * value), math.cos(2**s * math.pi * value)]
-                found = module.mlp(torch.tensor([wide], dtype=torch.float64))[0]
+                actual = module.mlp(torch.tensor([wide], dtype=torch.float64))[0]
                 for (source, target), attr in zip(batch.edge_index.T.tolist(), batch.edge_attr, strict=True):
                     if (source, target) == (start + key, start + query):
-                        found = found + attr
-                rows.append(found)
+                        actual = actual + attr
+                rows.append(actual)
                 row += 1
     return torch.stack(rows)
 
@@ -238,14 +238,14 @@ def test_dropped_pairs_have_the_features_of_zeros_in_training_alone() -> None:
     module = stem(drop_pairs=0.5, hidden=())
     batch = Batch.from_data_list([*graphs(), *graphs()])
     batch.edge_attr = None
-    kept = module.eval()(batch.clone()).pair_attr
-    torch.testing.assert_close(module(batch.clone()).pair_attr, kept)
-    found = module.train()(batch.clone()).pair_attr
+    undropped = module.eval()(batch.clone()).pair_attr
+    torch.testing.assert_close(module(batch.clone()).pair_attr, undropped)
+    actual = module.train()(batch.clone()).pair_attr
     # sines of 0 are 0, cosines 1
     wide = torch.zeros(module.mlp[0].in_features, dtype=torch.float64)
     wide[8:][1::2] = 1
-    dropped = (found - module.mlp[0](wide)).abs().amax(dim=1) < 1e-12
-    whole = (found - kept).abs().amax(dim=1) < 1e-12
+    dropped = (actual - module.mlp[0](wide)).abs().amax(dim=1) < 1e-12
+    whole = (actual - undropped).abs().amax(dim=1) < 1e-12
     assert bool((dropped | whole).all())
     assert 10 <= int(dropped.sum()) <= 42
 
@@ -295,12 +295,12 @@ def plain(x: Tensor, weight: Tensor, bias: Tensor, num_bases: int, raw: bool = T
 
 def test_values_are_those_of_the_public_code_in_float64_and_within_its_rounding_in_float32() -> None:
     record = load("F_encodings/spe_S15")
-    found = sinusoidal(record["in/x"], 15)
-    torch.testing.assert_close(found, record["eval/out/y"], rtol=TOLERANCE, atol=TOLERANCE)
+    actual = sinusoidal(record["in/x"], 15)
+    torch.testing.assert_close(actual, record["eval/out/y"], rtol=TOLERANCE, atol=TOLERANCE)
     single = sinusoidal(record["in/x"].float(), 15)
     assert single.dtype == torch.float32
     torch.testing.assert_close(single, record["f32/eval/out/y"], rtol=0, atol=2e-3)
-    assert float((single - found).abs().max()) > 1e-4  # what float64 is for
+    assert float((single - actual).abs().max()) > 1e-4  # what float64 is for
 
 
 @pytest.mark.parametrize("rows", [0, 1, 25])
@@ -310,12 +310,12 @@ def test_the_operator_equals_encoding_and_linear_layer_with_all_gradients(rows: 
     cotangent = torch.randn(rows, 5, dtype=torch.float64)
     results = []
     for function in (sinusoidal_linear_of_chunk, plain):
-        given = [tensor.clone().requires_grad_() for tensor in (x, weight, bias)]
-        y = function(*given, num_bases, raw)
+        tensors = [tensor.clone().requires_grad_() for tensor in (x, weight, bias)]
+        y = function(*tensors, num_bases, raw)
         (y * cotangent).sum().backward()
-        results.append([y.detach(), *(tensor.grad for tensor in given)])
-    for found, expected in zip(*results, strict=True):
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+        results.append([y.detach(), *(tensor.grad for tensor in tensors)])
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_autocast_multiplies_in_its_own_type_and_gradients_have_that_of_the_parameters() -> None:

@@ -35,10 +35,7 @@ TOLERANCE = 1e-12  # relative, of Lanczos; machine precision takes a third more 
 
 
 def dense_eigenpairs(matrix: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ``count`` smallest eigenvalues, ascending, and orthonormal eigenvectors of a symmetric matrix.
-
-    Shapes: (N, N) -> (count,), (N, count).
-    """
+    """Return the smallest eigenvalues, ascending, and orthonormal eigenvectors: (N, N) -> (count,), (N, count)."""
     return scipy.linalg.eigh(matrix, subset_by_index=[0, count - 1], check_finite=False)
 
 

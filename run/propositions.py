@@ -20,13 +20,13 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip import create_model
 from graphgps_kmip.common.atomic_write import write_json
-from graphgps_kmip.encoding.rrwp import Walks
+from graphgps_kmip.encoding.rrwp import RRWP
 from graphgps_kmip.expressivity.magnitude_cases import scale_changes
 from graphgps_kmip.expressivity.seg_wl import Graph, gd_wl, separated_by
 from graphgps_kmip.expressivity.theorem import Pair, standard_pairs
 
 KSTEPS = 8
-WALKS = Walks(ksteps=KSTEPS, channels="K+1", precision="float64")
+WALKS = RRWP(ksteps=KSTEPS, channels="K+1", precision="float64")
 TOLERANCE = 1e-9  # relative, float64; sums in another order differ by 1e-14
 SETTINGS = {
     "dataset.node_encoder_name": "TypeDictNode",

@@ -324,7 +324,7 @@ def raw_spectral_value(edges: np.ndarray, num_nodes: int) -> float:
 
 # Expander graphs of Exphormer's code, the quirk ``exphormer_raw_expander``: loops and repeated edges stay, in the order
 # of the draw, the test's degrees count loops, and its bound is that of the setting, also for graphs of few nodes.
-RAW = Expansion(raw_spectral_value, degree_of=lambda degree, _: degree, kept=lambda edges, _: edges)
+RAW = Expansion(raw_spectral_value, degree_of=lambda degree, _: degree, simplify=lambda edges, _: edges)
 
 
 def with_every_edge_reversed(graph: Data) -> Data:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.data import Batch
 
-from graphgps_kmip.encoding.feature_encoders import edge_features
+from graphgps_kmip.encoding.feature_encoders import read_features
 from graphgps_kmip.errors import InputError
 
 
@@ -44,61 +44,37 @@ COCO_EDGE = Scale((0.07848548, 43.68736), (0.08902349, 28.473562))
 # fmt: on
 
 
-class _StandardLinear(nn.Module):
-    """W (features - mean) / std + b, or W features + b."""
-
-    def __init__(self, scale: Scale, dim: int, standardise: bool = True) -> None:
-        super().__init__()
-        columns = len(scale.mean)
-        self.encoder = nn.Linear(columns, dim)
-        # Not in checkpoints: they are constants, and a change of `standardise` must not be undone by loading one.
-        self.register_buffer("mean", torch.tensor(scale.mean) * standardise, persistent=False)
-        self.register_buffer("std", torch.tensor(scale.std) if standardise else torch.ones(columns), persistent=False)
-
-    def encode(self, features: Tensor, name: str) -> Tensor:
-        if features.dim() != 2 or features.size(1) != len(self.mean):
-            raise InputError(
-                f"{name} must be (rows, {len(self.mean)}) for a superpixel encoder, got {tuple(features.shape)}: "
-                "use dataset.name edge_wt_region_boundary, or LinearNode and LinearEdge"
-            )
-        return self.encoder(((features - self.mean) / self.std).to(self.encoder.weight.dtype))
-
-
-class SuperpixelNodeEncoder(_StandardLinear):
+class SuperpixelNodeEncoder(nn.Module):
     r"""Encode the 14 features of a superpixel: :math:`x' = W (x - \mu) / \sigma + b`.
 
     Args:
-        scale: `VOC_NODE` or `COCO_NODE`.
-        dim: width C.
-        standardise: False leaves the features as they are, as the first public GraphGPS code does.
+        scale (Scale): `VOC_NODE` or `COCO_NODE`.
+        dim (int): Width C.
 
-    Shapes: batch.x (N, 14) -> (N, C), in the dtype of the weights.
-
-    Raises:
-        InputError: batch.x has another number of columns, when called.
+    Shapes: batch.x (N, 14) -> (N, C), in the dtype of the weights; an `InputError` with other columns.
     """
 
+    attribute = "x"
+
+    def __init__(self, scale: Scale, dim: int) -> None:
+        super().__init__()
+        self.encoder = nn.Linear(len(scale.mean), dim)
+        self.register_buffer("mean", torch.tensor(scale.mean), persistent=False)
+        self.register_buffer("std", torch.tensor(scale.std), persistent=False)
+
     def forward(self, batch: Batch) -> Batch:
-        """Replace ``batch.x``."""
-        batch.x = self.encode(batch.x, "x")
+        """Replace the features."""
+        features = read_features(batch, self.attribute, "VOCEdge and COCOEdge")
+        if features.dim() != 2 or features.size(1) != len(self.mean):
+            raise InputError(
+                f"{self.attribute} must be (rows, {len(self.mean)}) for a superpixel encoder, got "
+                f"{tuple(features.shape)}: use dataset.name edge_wt_region_boundary, or LinearNode and LinearEdge"
+            )
+        batch[self.attribute] = self.encoder(((features - self.mean) / self.std).to(self.encoder.weight.dtype))
         return batch
 
 
-class SuperpixelEdgeEncoder(_StandardLinear):
-    r"""Encode the 2 features of a boundary between superpixels: :math:`e' = W (e - \mu) / \sigma + b`.
+class SuperpixelEdgeEncoder(SuperpixelNodeEncoder):
+    """Encode the 2 features of a boundary between superpixels, of `VOC_EDGE` or `COCO_EDGE`: (E, 2) -> (E, C)."""
 
-    Args:
-        scale: `VOC_EDGE` or `COCO_EDGE`.
-        dim: width C.
-        standardise: False leaves the features as they are, as the public k-MIP code does on PascalVOC-SP.
-
-    Shapes: batch.edge_attr (E, 2) -> (E, C), in the dtype of the weights.
-
-    Raises:
-        InputError: the edges have no features or another number of columns, when called.
-    """
-
-    def forward(self, batch: Batch) -> Batch:
-        """Replace ``batch.edge_attr``."""
-        batch.edge_attr = self.encode(edge_features(batch, "VOCEdge and COCOEdge"), "edge_attr")
-        return batch
+    attribute = "edge_attr"

@@ -3,10 +3,9 @@
 `smallest_eigenpairs` chooses a solver by size, component by component:
 
 - up to 75 rows a stack of dense matrices;
-- up to 1,500 rows a compiled solver (``native/spectrum.c``). There a dense decomposition costs N^3, and a sparse solver
-  that is called for each matrix spends its time in calls. In an order that keeps neighbours close the factors of trees,
-  molecules, meshes and superpixel graphs stay in a narrow envelope: shift-invert Lanczos with full
-  reorthogonalisation, and an exact count of the eigenvalues that it missed;
+- up to 1,500 rows a compiled solver (``native/spectrum.c``): shift-invert Lanczos with full reorthogonalisation, and an
+  exact count of the eigenvalues that it missed. In an order that keeps neighbours close the factors of trees,
+  molecules, meshes and superpixel graphs stay in a narrow envelope;
 - above, shift-invert Lanczos of SciPy, and block iterations where it fails.
 """
 
@@ -27,7 +26,7 @@ from threadpoolctl import ThreadpoolController
 from graphgps_kmip.ops.native import load, pointer, unavailable_reason
 
 LOG = logging.getLogger(__name__)
-DENSE_AT_MOST = 5000  # rows for which a dense decomposition may stand in: 200 MB, ten seconds
+DENSE_AT_MOST = 5000  # rows for which a dense decomposition may replace Lanczos: 200 MB, ten seconds
 # A factorisation is tried where the entries inside the band stay below this many (400 MB), or grow as slowly as on
 # planar graphs (streets: 0.2 n^1.5, triangulations: 3 n^1.5); on expanders and social graphs it would fill the memory.
 BAND_ENTRIES, PLANAR_BAND = 3e7, 5.0
@@ -36,10 +35,7 @@ TOLERANCE = 1e-12  # relative, of Lanczos; machine precision takes a third more 
 
 
 def dense_eigenpairs(matrix: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ``count`` smallest eigenvalues, ascending, and orthonormal eigenvectors of a symmetric matrix.
-
-    Shapes: (N, N) -> (count,), (N, count).
-    """
+    """Return the smallest eigenvalues, ascending, and orthonormal eigenvectors: (N, N) -> (count,), (N, count)."""
     return scipy.linalg.eigh(matrix, subset_by_index=[0, count - 1], check_finite=False)
 
 
@@ -51,14 +47,12 @@ def sparse_eigenpairs(matrix: scipy.sparse.csc_array, count: int) -> tuple[np.nd
     too: a dense decomposition up to 5,000 rows, above it block inverse iteration (LOBPCG where a factorisation would
     fill the memory; there nothing is counted). Every such step is logged.
 
-    Args:
-        matrix (scipy.sparse.csc_array): Symmetric, positive semi-definite, float64, with all of its diagonal stored;
-            best of a connected graph.
-        count (int): Eigenpairs wanted, fewer than N / 4.
+    The matrix is symmetric, positive semi-definite, float64, with all of its diagonal stored, best of a connected
+    graph; ``count`` is below N / 4.
 
     Shapes: (N, N) -> (count,), (N, count).
     """
-    factor = _factored(matrix, _shift(matrix.shape[0])) if _stays_sparse(matrix) else None
+    factor = _factorise(matrix, _shift(matrix.shape[0])) if _stays_sparse(matrix) else None
     width = max(2 * count + 1, 25)
     for num_vectors in (width, 4 * width):
         num_vectors = min(num_vectors, matrix.shape[0] - 1)
@@ -67,7 +61,7 @@ def sparse_eigenpairs(matrix: scipy.sparse.csc_array, count: int) -> tuple[np.nd
         except (scipy.sparse.linalg.ArpackNoConvergence, scipy.sparse.linalg.ArpackError) as error:
             reason = str(error).splitlines()[0]
         else:
-            missing = 0 if factor is None else _count_below(matrix, values) - _found_below(values)
+            missing = 0 if factor is None else _count_missing(matrix, values)
             if missing <= 0:
                 return values, vectors
             reason = f"{missing} eigenvalues were missed"
@@ -84,14 +78,14 @@ def sparse_eigenpairs(matrix: scipy.sparse.csc_array, count: int) -> tuple[np.nd
 def _shift(num_rows: int) -> float:
     """Return a point just below the spectrum: the matrix minus it is positive definite.
 
-    The nearer to the spectrum compared with the gaps in it, the fewer solves: on a road graph of 100,000 nodes (gaps of
-    3e-8) 63 with -1e-6, 590 with -1e-4, 26,000 with -1e-2. Gaps of these shrink like 1 / N^2, so the distance does.
+    The nearer to the spectrum, the fewer solves: on a road graph of 100,000 nodes (gaps of 3e-8) 63 with -1e-6, 590
+    with -1e-4. The gaps shrink like 1 / N^2, so the distance does.
     """
     return -min(1e-6, max(1e-9, 1e3 / num_rows**2))
 
 
 def _stays_sparse(matrix: scipy.sparse.csc_array) -> bool:
-    """Say whether the triangles of a factorisation are expected to fit, from the band after Cuthill-McKee."""
+    """Return whether the triangles of a factorisation are expected to fit, from the band after Cuthill-McKee."""
     if matrix.shape[0] ** 2 <= 2 * BAND_ENTRIES:
         return True
     order = scipy.sparse.csgraph.reverse_cuthill_mckee(matrix.tocsr(), symmetric_mode=True)
@@ -103,7 +97,7 @@ def _stays_sparse(matrix: scipy.sparse.csc_array) -> bool:
     return width.sum() <= max(BAND_ENTRIES, PLANAR_BAND * len(order) ** 1.5)
 
 
-def _factored(matrix: scipy.sparse.csc_array, shift: float) -> scipy.sparse.linalg.SuperLU:
+def _factorise(matrix: scipy.sparse.csc_array, shift: float) -> scipy.sparse.linalg.SuperLU:
     """Factorise matrix - shift I, pivots on the diagonal, in an order made for symmetric matrices."""
     shifted = matrix.copy()
     column = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
@@ -133,17 +127,10 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _bound(values: np.ndarray) -> float:
-    return float(values[-1] - 1e-12 - 1e-7 * abs(values[-1]))  # copies of the last one need not all be found
-
-
-def _found_below(values: np.ndarray) -> int:
-    return int((values < _bound(values)).sum())
-
-
-def _count_below(matrix: scipy.sparse.csc_array, values: np.ndarray) -> int:
-    """Return how many eigenvalues lie below the last of ``values``: as many as negative pivots of matrix - bound I."""
-    return int((_factored(matrix, _bound(values)).U.diagonal() < 0).sum())
+def _count_missing(matrix: scipy.sparse.csc_array, values: np.ndarray) -> int:
+    """Return how many eigenvalues below the last of ``values`` are not among them, by the negative pivots."""
+    bound = float(values[-1] - 1e-12 - 1e-7 * abs(values[-1]))  # copies of the last one may be missing
+    return int((_factorise(matrix, bound).U.diagonal() < 0).sum() - (values < bound).sum())
 
 
 def _inverse_iteration(
@@ -180,11 +167,10 @@ def _residual(matrix: scipy.sparse.csc_array, values: np.ndarray, vectors: np.nd
 
 
 FLAGS = ("-fassociative-math", "-fno-signed-zeros")  # sums in vectors
-# Below the eigenvalue 0, times 1 / N^2: where the gap behind it may begin (a path: 5 / N^2), so that it costs no steps.
+# Below the eigenvalue 0, times 1 / N^2: where the gap after it may begin (a path: 5 / N^2), so that it costs no steps.
 SHIFT = -1.0
-FOUND = 0
-ROUTINE = (1, 2)  # several components, or a wide envelope: other solvers' work, as expected
-FAILURES = {
+SOLVED = 0
+FAILURES = {  # 1 and 2 are none: several components, or a wide envelope, other solvers' work
     3: "Lanczos did not converge",
     4: "eigenvalues were missed",
     5: "pivots grew too large to count eigenvalues",
@@ -203,63 +189,38 @@ class Blocks(NamedTuple):
     column: np.ndarray
     value: np.ndarray
 
-    @classmethod
-    def of(cls, matrix: scipy.sparse.csr_array) -> Blocks:
-        """Return a single matrix as blocks."""
-        return cls(np.array([0, matrix.shape[0]]), matrix.indptr, matrix.indices, matrix.data)
-
     def matrix(self, number: int) -> scipy.sparse.csr_array:
         """Return one of the matrices."""
-        indptr, own = self._place(number)
-        return scipy.sparse.csr_array((self.value[own], self.column[own], indptr), shape=(len(indptr) - 1,) * 2)
-
-    def dense(self, number: int) -> np.ndarray:
-        """Return one of the matrices with all of its zeros."""
-        indptr, own = self._place(number)
-        size = len(indptr) - 1
-        filled = np.zeros((size, size))
-        filled[np.repeat(np.arange(size), np.diff(indptr)), self.column[own]] = self.value[own]
-        return filled
-
-    def _place(self, number: int) -> tuple[np.ndarray, slice]:
-        """Say where the rows of a matrix begin among its entries, and which entries are its own."""
         indptr = self.indptr[self.ptr[number] : self.ptr[number + 1] + 1]
-        return indptr - indptr[0], slice(indptr[0], indptr[-1])
+        entries = slice(indptr[0], indptr[-1])
+        size = len(indptr) - 1
+        return scipy.sparse.csr_array(
+            (self.value[entries], self.column[entries], indptr - indptr[0]), shape=(size, size)
+        )
 
 
-def can_run() -> bool:
-    """Say whether the solver can be compiled on this machine."""
-    return unavailable_reason("spectrum", *FLAGS) is None
-
-
-def envelope_eigenpairs(blocks: Blocks, chosen: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the ``count`` smallest eigenvalues of each chosen matrix, ascending, and orthonormal eigenvectors.
+def envelope_eigenpairs(blocks: Blocks, numbers: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the ``count`` smallest eigenvalues of some matrices, ascending, and orthonormal eigenvectors.
 
     Residuals are below 1e-9 times the largest entry, and no eigenvalue below the last one is left out, however often it
     repeats. A matrix has the same result in any company.
 
-    Args:
-        blocks (Blocks): Positive semi-definite.
-        chosen (ndarray): Numbers of matrices; each of more than ``count`` rows.
-        count (int): Eigenpairs, at least 1.
+    The matrices (``numbers`` of them) are positive semi-definite, of more than ``count`` rows each.
 
-    Shapes: returns (M, count), (N, count) with the rows of all blocks, those of other matrices undefined, and a status
-        (M,): `FOUND`, one of `ROUTINE` or a key of `FAILURES`; other rows than those that are found are undefined.
-
-    Cost: for an envelope of W entries a row, about N W^2 / 2 multiplications for a factorisation, two of them, and
-    4 N W + 2 N count for each of about 4 count steps.
+    Shapes: returns (M, count), (N, count) with the rows of all blocks, and a status (M,): `SOLVED`, 1, 2 or a key of
+        `FAILURES`; the rows of matrices that are not solved are undefined.
 
     Raises:
         MemoryError: N^2 / 4 numbers and the Lanczos vectors of the largest matrix do not fit.
     """
-    given = (blocks.ptr[chosen], np.diff(blocks.ptr)[chosen], blocks.indptr, blocks.column)
-    begin, size, indptr, column = (torch.from_numpy(np.ascontiguousarray(array, np.int64)) for array in given)
+    arrays = (blocks.ptr[numbers], np.diff(blocks.ptr)[numbers], blocks.indptr, blocks.column)
+    begin, size, indptr, column = (torch.from_numpy(np.ascontiguousarray(array, np.int64)) for array in arrays)
     value = torch.from_numpy(np.ascontiguousarray(blocks.value, np.float64))
-    values = torch.empty(len(chosen), count, dtype=torch.float64)
+    values = torch.empty(len(numbers), count, dtype=torch.float64)
     vectors = torch.empty(int(blocks.ptr[-1]), count, dtype=torch.float64)
-    status = torch.empty(len(chosen), dtype=torch.int64)
+    status = torch.empty(len(numbers), dtype=torch.int64)
     failed = load("spectrum", *FLAGS).smallest_eigenpairs(
-        ctypes.c_int64(len(chosen)),
+        ctypes.c_int64(len(numbers)),
         *map(pointer, (begin, size, indptr, column, value)),
         *map(ctypes.c_int64, (count, 4 * count + 100)),
         ctypes.c_double(SHIFT),
@@ -282,10 +243,7 @@ Pairs = tuple[np.ndarray, np.ndarray]
 def smallest_eigenpairs(blocks: Blocks, max_pairs: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield the smallest eigenvalues, ascending, and orthonormal eigenvectors of matrices, several of a size at once.
 
-    Args:
-        blocks (Blocks): Positive semi-definite matrices of one row at least, each component with an eigenvalue 0 or of
-            one row.
-        max_pairs (int): Eigenpairs of each, all where a matrix has fewer.
+    The matrices are positive semi-definite, of one row at least, each component with an eigenvalue 0 or of one row.
 
     Shapes: yields numbers of matrices (M,), values (M, k), vectors (M, N, k) with k = min(max_pairs, N).
     """
@@ -294,34 +252,38 @@ def smallest_eigenpairs(blocks: Blocks, max_pairs: int) -> Iterator[tuple[np.nda
         same = np.flatnonzero(sizes == size)
         step = STACK_ENTRIES // int(size) ** 2
         for chunk in np.split(same, range(step, len(same), step)):
-            stack = torch.from_numpy(np.stack([blocks.dense(number) for number in chunk]))
-            values, vectors = torch.linalg.eigh(stack)
+            stack = np.zeros((len(chunk) * size, size))
+            rows = (blocks.ptr[chunk][:, None] + np.arange(size)).reshape(-1)
+            counts = np.diff(blocks.indptr)[rows]
+            entries = np.arange(counts.sum()) + np.repeat(blocks.indptr[rows] - (counts.cumsum() - counts), counts)
+            stack[np.repeat(np.arange(len(rows)), counts), blocks.column[entries]] = blocks.value[entries]
+            values, vectors = torch.linalg.eigh(torch.from_numpy(stack.reshape(-1, size, size)))
             yield chunk, values[:, :max_pairs].numpy(), vectors[:, :, :max_pairs].numpy()
-    for number, (values, vectors) in _large(blocks, np.flatnonzero(sizes > STACK_NODES), max_pairs):
+    for number, (values, vectors) in _solve_large(blocks, np.flatnonzero(sizes > STACK_NODES), max_pairs):
         yield np.array([number]), values[None], vectors[None]
 
 
-def _large(blocks: Blocks, numbers: np.ndarray, max_pairs: int) -> Iterator[tuple[int, Pairs]]:
+def _solve_large(blocks: Blocks, numbers: np.ndarray, max_pairs: int) -> Iterator[tuple[int, Pairs]]:
     """Yield number and eigenpairs of some matrices, those first that the compiled solver can do."""
     sizes = np.diff(blocks.ptr)[numbers]
     suits = (sizes <= ENVELOPE_NODES) & (4 * max_pairs < sizes)
-    suits &= suits.any() and can_run()
+    suits &= suits.any() and unavailable_reason("spectrum", *FLAGS) is None
     compiled, left = numbers[suits], numbers[~suits].tolist()
     if len(compiled):
         values, vectors, status = envelope_eigenpairs(blocks, compiled, max_pairs)
-        for row, (number, how) in enumerate(zip(compiled.tolist(), status.tolist(), strict=True)):
+        for row, (number, code) in enumerate(zip(compiled.tolist(), status.tolist(), strict=True)):
             first, end = blocks.ptr[number : number + 2]
-            if how == FOUND:
+            if code == SOLVED:
                 yield number, (values[row], vectors[first:end])
                 continue
             left.append(number)
-            if how in FAILURES:
-                LOG.warning("compiled Lanczos on %d nodes: %s; another solver follows", end - first, FAILURES[how])
+            if code in FAILURES:
+                LOG.warning("compiled Lanczos on %d nodes: %s; another solver follows", end - first, FAILURES[code])
     for number in left:
-        yield number, _by_components(blocks.matrix(number), min(max_pairs, np.diff(blocks.ptr)[number]))
+        yield number, _solve_components(blocks.matrix(number), min(max_pairs, np.diff(blocks.ptr)[number]))
 
 
-def _by_components(matrix: scipy.sparse.csr_array, count: int) -> Pairs:
+def _solve_components(matrix: scipy.sparse.csr_array, count: int) -> Pairs:
     """Return the smallest eigenpairs component by component: each has one eigenvalue 0, which Lanczos finds at once."""
     num, label = scipy.sparse.csgraph.connected_components(matrix, directed=False)
     if num == 1:
@@ -330,16 +292,16 @@ def _by_components(matrix: scipy.sparse.csr_array, count: int) -> Pairs:
     size = np.bincount(label)
     # Of many components the trivial eigenvalues are enough: 0, or 1 for isolated nodes where the norm gives them that.
     trivial = np.where(size == 1, matrix.diagonal()[np.unique(label, return_index=True)[1]], 0.0)
-    chosen = trivial.argsort(kind="stable")[:count]
     order, start = label.argsort(kind="stable"), size.cumsum() - size
-    found = []
-    for component in chosen:
+    pairs = []
+    for component in trivial.argsort(kind="stable")[:count]:
         nodes = order[start[component] : start[component] + size[component]]
-        part = Blocks.of(matrix[nodes][:, nodes])
-        ((_, (values, vectors)),) = _large(part, np.array([0]), min(count, len(nodes)))
-        found += [(value, nodes, vectors[:, column]) for column, value in enumerate(values)]
-    found = sorted(found, key=lambda pair: pair[0])[:count]
+        part = matrix[nodes][:, nodes]
+        part = Blocks(np.array([0, len(nodes)]), part.indptr, part.indices, part.data)
+        ((_, (values, vectors)),) = _solve_large(part, np.array([0]), min(count, len(nodes)))
+        pairs += [(value, nodes, vectors[:, column]) for column, value in enumerate(values)]
+    pairs = sorted(pairs, key=lambda pair: pair[0])[:count]
     vectors = np.zeros((len(label), count))
-    for column, (_, nodes, vector) in enumerate(found):
+    for column, (_, nodes, vector) in enumerate(pairs):
         vectors[nodes, column] = vector
-    return np.array([value for value, _, _ in found]), vectors
+    return np.array([value for value, _, _ in pairs]), vectors

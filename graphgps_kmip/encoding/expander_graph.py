@@ -21,7 +21,6 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding
-from graphgps_kmip.errors import InputError
 
 LOG = logging.getLogger(__name__)
 COMPLETE_AT_MOST = 10  # nodes: of the public code
@@ -33,27 +32,27 @@ TOLERANCE = 1e-6  # relative, of Lanczos
 Pairs = tuple[np.ndarray, np.ndarray]
 
 
-def _permutations(num_nodes: int, degree: int, rng: np.random.Generator) -> Pairs:
-    """``degree`` permutations p, an edge between i and each p(i)."""
+def _draw_permutations(num_nodes: int, degree: int, rng: np.random.Generator) -> Pairs:
+    """Draw ``degree`` permutations p, an edge between i and each p(i)."""
     return np.tile(np.arange(num_nodes), degree), np.concatenate([rng.permutation(num_nodes) for _ in range(degree)])
 
 
-def _one_permutation(num_nodes: int, degree: int, rng: np.random.Generator) -> Pairs:
-    """One permutation of ``degree`` copies of all nodes."""
+def _draw_permutation(num_nodes: int, degree: int, rng: np.random.Generator) -> Pairs:
+    """Draw one permutation of ``degree`` copies of all nodes."""
     return np.tile(np.arange(num_nodes), degree), rng.permutation(num_nodes * degree) % num_nodes
 
 
-def _cycles(num_nodes: int, degree: int, rng: np.random.Generator) -> Pairs:
-    """``degree`` cycles through all nodes."""
+def _draw_cycles(num_nodes: int, degree: int, rng: np.random.Generator) -> Pairs:
+    """Draw ``degree`` cycles through all nodes."""
     cycles = [rng.permutation(num_nodes) for _ in range(degree)]
     return np.concatenate(cycles), np.concatenate([np.roll(cycle, 1) for cycle in cycles])
 
 
 ALGORITHMS: dict[str, Callable[[int, int, np.random.Generator], Pairs]] = {
-    "Random-d": _permutations,
-    "Random-d-2": _one_permutation,
-    "Random-d2": _one_permutation,  # so called in the public read-me
-    "Hamiltonian": _cycles,
+    "Random-d": _draw_permutations,
+    "Random-d-2": _draw_permutation,
+    "Random-d2": _draw_permutation,  # so called in the public read-me
+    "Hamiltonian": _draw_cycles,
 }
 
 
@@ -92,32 +91,32 @@ def expander_generator(seed: int, graph_id: int) -> np.random.Generator:
     return np.random.default_rng((seed, graph_id))
 
 
-def _simple(edges: np.ndarray, num_nodes: int) -> np.ndarray:
+def _simplify(edges: np.ndarray, num_nodes: int) -> np.ndarray:
     """Drop loops and repeated edges; the rest is sorted."""
     key = edges[0] * num_nodes
     key += edges[1]
     key.sort()  # in place, as what follows: 60 million edges are 480 MB for each number; np.unique hashes: slower
     key = key[np.diff(key, prepend=-1) > 0]
-    found = np.empty((2, len(key)), key.dtype)
-    np.floor_divide(key, num_nodes, out=found[0])
-    np.remainder(key, num_nodes, out=found[1])
-    loops = found[0] == found[1]
-    return found[:, ~loops] if loops.any() else found
+    simple = np.empty((2, len(key)), key.dtype)
+    np.floor_divide(key, num_nodes, out=simple[0])
+    np.remainder(key, num_nodes, out=simple[1])
+    loops = simple[0] == simple[1]
+    return simple[:, ~loops] if loops.any() else simple
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """What is tested of a draw, and which of its edges are kept; the defaults are what `expander_edges` says.
+    """What is tested of a draw, and what becomes of its edges; the defaults are what `expander_edges` says.
 
     Args:
         value_of (callable, optional): (edges, N) -> the value that is tested; None is `spectral_value`.
         degree_of (callable, optional): (degree asked for, N) -> that whose `spectral_bound` the value must reach.
-        kept (callable, optional): (edges, N) -> edges; edges hold both directions, as often as they were drawn.
+        simplify (callable, optional): (edges, N) -> edges; edges hold both directions, as often as they were drawn.
     """
 
     value_of: Callable[[np.ndarray, int], float] | None = None
     degree_of: Callable[[int, int], int] = used_degree
-    kept: Callable[[np.ndarray, int], np.ndarray] = _simple
+    simplify: Callable[[np.ndarray, int], np.ndarray] = _simplify
 
 
 def expander_edges(
@@ -133,9 +132,9 @@ def expander_edges(
     """Draw an expander graph on the nodes of a graph: every node has about 2 ``degree`` neighbours.
 
     It is drawn again while the smallest non-trivial eigenvalue of D - A (edges as often as they were drawn) is below
-    ``max(0, 2 degree - 2 sqrt(2 degree - 1) - 0.1)``; where no draw passes, the best one is kept, and a warning logged.
-    Up to 10 nodes have the complete graph; with up to ``degree`` nodes, the degree is their number minus 1. More
-    than 100,000 nodes are not tested. Costs degree * N memory and, for the test, 3 ms at 1,000 nodes.
+    ``max(0, 2 degree - 2 sqrt(2 degree - 1) - 0.1)``; where no draw passes, the best one is taken, and a warning
+    logged. Up to 10 nodes have the complete graph; with up to ``degree`` nodes, the degree is their number minus 1.
+    More than 100,000 nodes are not tested. Costs degree * N memory and, for the test, 3 ms at 1,000 nodes.
 
     Args:
         num_nodes (int): N.
@@ -147,48 +146,18 @@ def expander_edges(
         expansion (Expansion, optional): Of another code. (default: ``Expansion()``)
 
     Shapes: (2, E), int64: both directions of every edge; sorted.
-
-    Raises:
-        InputError: an unknown algorithm, a negative num_nodes, or a degree or max_num_iters < 1.
     """
-    _check_arguments(num_nodes, degree, algorithm, max_num_iters)
     if num_nodes <= COMPLETE_AT_MOST:
         return torch.from_numpy(np.stack(np.nonzero(~np.eye(num_nodes, dtype=bool))))
-    value_of = (expansion.value_of or spectral_value) if check_spectrum else None
-    bound = spectral_bound(expansion.degree_of(degree, num_nodes))
-    edges = _best_draw(num_nodes, used_degree(degree, num_nodes), algorithm, rng, max_num_iters, value_of, bound)
-    return torch.from_numpy(expansion.kept(edges, num_nodes))
-
-
-def _best_draw(
-    num_nodes: int,
-    degree: int,
-    algorithm: str,
-    rng: np.random.Generator,
-    max_num_iters: int,
-    value_of: Callable[[np.ndarray, int], float] | None,
-    bound: float,
-) -> np.ndarray:
-    """Draw until a value reaches a bound, and return that draw, or the best one with a warning.
-
-    Args:
-        num_nodes (int): N.
-        degree (int): Number of permutations or cycles, less than N.
-        algorithm (str): Key of `ALGORITHMS`.
-        rng (np.random.Generator): Source of randomness.
-        max_num_iters (int): Maximum number of draws.
-        value_of (callable or None): (edges, N) -> value; None: take the first draw.
-        bound (float): Smallest value that passes; at 0 everything does.
-
-    Shapes: (2, 2 * degree * N): both directions of every edge, as often as it was drawn, loops included.
-    """
-    if value_of and num_nodes > TEST_AT_MOST:
+    if check_spectrum and num_nodes > TEST_AT_MOST:
         LOG.info("expander of %d nodes: more than %d are not tested", num_nodes, TEST_AT_MOST)
-    tested = value_of and bound > 0 and num_nodes <= TEST_AT_MOST  # of degree 1 everything passes
+    bound = spectral_bound(expansion.degree_of(degree, num_nodes))
+    tested = check_spectrum and bound > 0 and num_nodes <= TEST_AT_MOST  # of degree 1 everything passes
+    value_of = expansion.value_of or spectral_value
     best, best_value = None, -np.inf
     for _ in range(max_num_iters):
-        one, other = ALGORITHMS[algorithm](num_nodes, degree, rng)
-        edges = np.stack([np.concatenate([one, other]), np.concatenate([other, one])])
+        start, end = ALGORITHMS[algorithm](num_nodes, used_degree(degree, num_nodes), rng)
+        edges = np.stack([np.concatenate([start, end]), np.concatenate([end, start])])
         value = value_of(edges, num_nodes) if tested else np.inf
         if best is None or value > best_value:
             best, best_value = edges, value
@@ -199,7 +168,7 @@ def _best_draw(
             "expander of %d nodes: none of %d draws reached %.3f; the best (%.3f) is kept",
             *(num_nodes, max_num_iters, bound, best_value),
         )
-    return best
+    return torch.from_numpy(expansion.simplify(best, num_nodes))
 
 
 def spectral_bound(degree: int) -> float:
@@ -210,11 +179,7 @@ def spectral_bound(degree: int) -> float:
 def spectral_value(edges: np.ndarray, num_nodes: int) -> float:
     """Return the second smallest eigenvalue of D - A, where both count repeated edges and no loops.
 
-    Args:
-        edges (ndarray): Both directions of every edge.
-        num_nodes (int): N, at least 2.
-
-    Shapes: edges (2, E).
+    Shapes: edges (2, E), both directions of every edge; 2 nodes or more.
     """
     adjacency = adjacency_without_loops(edges, num_nodes)
     if scipy.sparse.csgraph.connected_components(adjacency, directed=False, return_labels=False) > 1:
@@ -224,8 +189,8 @@ def spectral_value(edges: np.ndarray, num_nodes: int) -> float:
 
 def adjacency_without_loops(edges: np.ndarray, num_nodes: int) -> scipy.sparse.csr_array:
     """Return how often each pair of different nodes is drawn, (N, N)."""
-    other = edges[:, edges[0] != edges[1]]
-    return scipy.sparse.csr_array((np.ones(other.shape[1]), tuple(other)), shape=(num_nodes, num_nodes))
+    edges = edges[:, edges[0] != edges[1]]
+    return scipy.sparse.csr_array((np.ones(edges.shape[1]), tuple(edges)), shape=(num_nodes, num_nodes))
 
 
 def second_eigenvalue(degree: np.ndarray, adjacency: scipy.sparse.csr_array) -> float:
@@ -242,14 +207,3 @@ def second_eigenvalue(degree: np.ndarray, adjacency: scipy.sparse.csr_array) -> 
     return float(
         scipy.sparse.linalg.eigsh(matrix, k=2, which="SA", v0=start, tol=TOLERANCE, return_eigenvectors=False).max()
     )
-
-
-def _check_arguments(num_nodes: int, degree: int, algorithm: str, max_num_iters: int) -> None:
-    """Raise an `InputError` that names the argument of `expander_edges` that is out of range."""
-    if algorithm not in ALGORITHMS:
-        raise InputError(f"prep.exp_algorithm must be one of {', '.join(ALGORITHMS)}, got {algorithm!r}")
-    if num_nodes < 0:
-        raise InputError(f"the number of nodes must be >= 0, got {num_nodes}")
-    for key, value in (("exp_deg", degree), ("exp_max_num_iters", max_num_iters)):
-        if value < 1:
-            raise InputError(f"prep.{key} must be >= 1, got {value}")

@@ -2,10 +2,10 @@
 
 Ying et al. 2021, section 3.1. What differs from the public code:
 
-- The bias also reaches attention over several graphs at once, whose pairs are a flat list; the places behind the end of
+- The bias also reaches attention over several graphs at once, whose pairs are a flat list; the places after the end of
   a path add nothing to it; values beyond a table share its last row, where the public code fails.
 - Edges stay between the nodes that they joined when the graph token is inserted. There they keep their numbers while
-  all nodes move up, so that message passing beside the attention reads other nodes.
+  all nodes move up.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
+from graphgps_kmip.encoding.degree import out_degrees
 from graphgps_kmip.encoding.kernel_encoder import precomputed
-from graphgps_kmip.encoding.positional_encoding import PositionalEncoding
+from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, edge_array
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.ops.node_pairs import all_pairs, first_nodes
 from graphgps_kmip.ranges import FLAG, NATURAL, whole
@@ -78,13 +79,13 @@ class GraphormerBias(PositionalEncoding):
     @staticmethod
     def compute(graph: Data, node_degrees_only: bool, longest: int) -> dict[str, Tensor]:
         """Return degrees; distances of all pairs unless only degrees are asked for; types along paths if asked for."""
-        given = graph.edge_index, graph.num_nodes
-        found = dict(zip(("in_degrees", "out_degrees"), in_and_out_degrees(*given), strict=True))
+        edges, size = graph.edge_index, graph.num_nodes
+        values = {"in_degrees": out_degrees(edges.flip(0), size), "out_degrees": out_degrees(edges, size)}
         if not node_degrees_only:
-            found["spatial_types"] = shortest_distances(*given)
+            values["spatial_types"] = shortest_distances(edges, size)
         if longest:
-            found["path_types"] = path_types(*given, graph.edge_attr, longest)
-        return found
+            values["path_types"] = path_types(edges, size, graph.edge_attr, longest)
+        return values
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
         """Return degree embeddings and the attention bias, one for each head, and the graph token if there is one.
@@ -95,15 +96,12 @@ class GraphormerBias(PositionalEncoding):
         if self.dim_pe:
             raise ConfigError(f"{GROUP}.dim_pe must be 0, got {self.dim_pe}: it is added to the features")
         if self.edge_types and self.num_edge_types < 1:
-            raise ConfigError(
-                f"{GROUP}.edge_types needs dataset.edge_encoder_num_types, the number of edge types: set it"
-            )
+            raise ConfigError(f"{GROUP}.edge_types needs dataset.edge_encoder_num_types, the number of types: set it")
         heads = self.graphormer_heads if self.network == "Graphormer" else self.num_heads
         types = None if self.edge_types is False else self.num_edge_types or None
         if types is None and self.unread_tables:
             types = 0
-        given = self.arguments(GraphormerEncoder) | {"num_edge_types": types}
-        encoder = GraphormerEncoder(dim, dim_x, heads, **given)
+        encoder = GraphormerEncoder(dim, dim_x, heads, **self.arguments(GraphormerEncoder) | {"num_edge_types": types})
         if not self.use_graph_token:
             return encoder
         if self.encoder_name.split("+")[-1] != "GraphormerBias":
@@ -115,28 +113,15 @@ class GraphormerBias(PositionalEncoding):
         return nn.Sequential(encoder, GraphToken(dim, heads, self.input_dropout))
 
 
-def in_and_out_degrees(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
-    """Return how many edges end in each node, and how many leave it; a repeated edge counts as often as it occurs.
-
-    Shapes: edge_index (2, E) -> (N,), (N,), int64.
-    """
-    leaving, ending = (torch.bincount(ends, minlength=num_nodes) for ends in edge_index)
-    return ending, leaving
-
-
 def shortest_distances(edge_index: Tensor, num_nodes: int) -> Tensor:
     """Return how many edges the shortest path from each node i to each node j has; `UNREACHABLE` where there is none.
 
-    Args:
-        edge_index (Tensor): Directed edges of one graph.
-        num_nodes (int): N.
-
-    Shapes: edge_index (2, E) -> (N * N,), int16, pair (i, j) in row i * N + j.
+    Shapes: edge_index (2, E), directed edges of one graph -> (N * N,), int16, pair (i, j) in row i * N + j.
 
     Raises:
         InputError: more than `MAX_NODES` nodes, or an edge names a node that does not exist.
     """
-    return torch.from_numpy(_paths(edge_index, num_nodes)[0].reshape(-1))
+    return torch.from_numpy(_find_paths(edge_array(edge_index, num_nodes), num_nodes)[0].reshape(-1))
 
 
 def path_types(edge_index: Tensor, num_nodes: int, edge_types: Tensor, longest: int) -> Tensor:
@@ -144,56 +129,13 @@ def path_types(edge_index: Tensor, num_nodes: int, edge_types: Tensor, longest: 
 
     Which of several shortest paths it is depends on the order of the nodes; of repeated edges the first one counts.
 
-    Args:
-        edge_index (Tensor): Directed edges of one graph.
-        num_nodes (int): N.
-        edge_types (Tensor): One integer for each edge.
-        longest (int): L, edges that are kept of a path.
-
-    Shapes: edge_index (2, E), edge_types (E,) or (E, 1) -> (N * N, L), int16; `NO_EDGE` behind the end of a path.
+    Shapes: edge_index (2, E), edge_types (E,) or (E, 1), integers -> (N * N, L), int16; `NO_EDGE` after the end of a
+        path.
 
     Raises:
         InputError: as `shortest_distances`, or edges without a single integral type.
     """
-    types = _types(edge_types, edge_index.size(1))
-    distances, before = _paths(edge_index, num_nodes)
-    found = np.full((num_nodes, num_nodes, longest), NO_EDGE, np.int16)
-    source, target = edge_index.cpu().numpy()
-    keys, first = np.unique(source * num_nodes + target, return_index=True)
-    types = types[first]
-    start, end = np.nonzero(distances > 0)
-    node = end.copy()
-    while len(node):  # all paths at once, backwards from their ends
-        last = before[start, node]
-        place = distances[start, node] - 1
-        kept = place < longest
-        edge = keys.searchsorted(last[kept] * num_nodes + node[kept])
-        found[start[kept], end[kept], place[kept]] = types[edge]
-        on = place > 0
-        start, end, node = start[on], end[on], last[on]
-    return torch.from_numpy(found.reshape(-1, longest))
-
-
-def _paths(edge_index: Tensor, num_nodes: int) -> tuple[Array, Array]:
-    """Return distances, and the node before j on a shortest path from i to j: (N, N), (N, N)."""
-    if num_nodes > MAX_NODES:
-        raise InputError(
-            f"GraphormerBias keeps a number for all pairs of nodes, possible up to {MAX_NODES} nodes, got "
-            f"{num_nodes}: set posenc_GraphormerBias.node_degrees_only True"
-        )
-    source, target = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
-    if len(source) and (min(source.min(), target.min()) < 0 or max(source.max(), target.max()) >= num_nodes):
-        raise InputError(f"edge_index names a node outside the graph, which has {num_nodes} nodes")
-    adjacency = scipy.sparse.csr_array((np.ones(len(source)), (source, target)), shape=(num_nodes,) * 2)
-    adjacency.sum_duplicates()
-    distances, before = scipy.sparse.csgraph.shortest_path(
-        adjacency, method="D", unweighted=True, return_predecessors=True
-    )
-    return np.where(np.isinf(distances), UNREACHABLE, distances).astype(np.int16), before.astype(np.int64)
-
-
-def _types(edge_types: Tensor, num_edges: int) -> Array:
-    if edge_types.is_floating_point() or edge_types.numel() != num_edges:
+    if edge_types.is_floating_point() or edge_types.numel() != edge_index.size(1):
         raise InputError(
             "posenc_GraphormerBias.edge_types needs one integer for each edge, got edge_attr "
             f"{tuple(edge_types.shape)} of {edge_types.dtype}: set it to False"
@@ -201,7 +143,37 @@ def _types(edge_types: Tensor, num_edges: int) -> Array:
     types = edge_types.reshape(-1).cpu().numpy()
     if len(types) and (types.min() < 0 or types.max() > np.iinfo(np.int16).max):
         raise InputError(f"edge types must be 0 to {np.iinfo(np.int16).max}, got {types.min()} to {types.max()}")
-    return types
+    source, target = edges = edge_array(edge_index, num_nodes)
+    distances, before = _find_paths(edges, num_nodes)
+    table = np.full((num_nodes, num_nodes, longest), NO_EDGE, np.int16)
+    keys, first = np.unique(source * num_nodes + target, return_index=True)
+    types = types[first]
+    start, end = np.nonzero(distances > 0)
+    node = end.copy()
+    while len(node):  # all paths at once, backwards from their ends
+        last = before[start, node]
+        place = distances[start, node] - 1
+        stored = place < longest
+        edge = keys.searchsorted(last[stored] * num_nodes + node[stored])
+        table[start[stored], end[stored], place[stored]] = types[edge]
+        on = place > 0
+        start, end, node = start[on], end[on], last[on]
+    return torch.from_numpy(table.reshape(-1, longest))
+
+
+def _find_paths(edges: Array, num_nodes: int) -> tuple[Array, Array]:
+    """Return distances, and the node before j on a shortest path from i to j: (N, N), (N, N)."""
+    if num_nodes > MAX_NODES:
+        raise InputError(
+            f"GraphormerBias keeps a number for all pairs of nodes, possible up to {MAX_NODES} nodes, got "
+            f"{num_nodes}: set posenc_GraphormerBias.node_degrees_only True"
+        )
+    adjacency = scipy.sparse.csr_array((np.ones(edges.shape[1]), tuple(edges)), shape=(num_nodes,) * 2)
+    adjacency.sum_duplicates()
+    distances, before = scipy.sparse.csgraph.shortest_path(
+        adjacency, method="D", unweighted=True, return_predecessors=True
+    )
+    return np.where(np.isinf(distances), UNREACHABLE, distances).astype(np.int16), before.astype(np.int64)
 
 
 class GraphToken(nn.Module):
@@ -216,10 +188,9 @@ class GraphToken(nn.Module):
         num_heads (int or None): H, heads of the attention that reads the bias; None: there is no bias.
         dropout (float, optional): Probability to drop a number of t. (default: 0.0)
 
-    Shapes: batch.x (N, C) -> (N + B, C), with batch.batch and batch.ptr of these nodes; batch.edge_index and the
-        further edge sets with the new numbers of the nodes; batch.pair_index (2, P) -> (2, P + 2N + B) and
-        batch.pair_attr (P, H) -> (P + 2N + B, H). Other attributes of nodes, such as precomputed encodings, stay
-        (N, ...): the token comes after all that reads them.
+    Shapes: batch.x (N, C) -> (N + B, C), with batch.batch and batch.ptr of these nodes; all edge sets with the new
+        numbers of the nodes; batch.pair_index (2, P) -> (2, P + 2N + B), batch.pair_attr (P, H) -> (P + 2N + B, H).
+        Other attributes of nodes, such as precomputed encodings, stay (N, ...): the token comes after what reads them.
     """
 
     def __init__(self, dim: int, num_heads: int | None, dropout: float = 0.0) -> None:
@@ -242,8 +213,12 @@ class GraphToken(nn.Module):
         if "pe_EquivStableLapPE" in batch:  # gates read it at the ends of edges: never a token's
             batch.pe_EquivStableLapPE = _spread(batch.pe_EquivStableLapPE, moved, len(graphs))
         self._move_edges(batch, moved)
-        if self.bias is not None:
-            self._add_pairs(batch, tokens, tokens[graph], moved)
+        if self.bias is not None:  # pairs of each token with itself, with every node, and back
+            token = tokens[graph]  # of each node
+            new = torch.cat([torch.stack(pair) for pair in ((tokens, tokens), (token, moved), (moved, token))], dim=1)
+            bias = self.bias.squeeze(2).to(batch.pair_attr.dtype).expand(new.size(1), -1)
+            batch.pair_index = torch.cat([moved[batch.pair_index], new], dim=1)
+            batch.pair_attr = torch.cat([batch.pair_attr, bias])
         batch.batch, batch.ptr = graphs.repeat_interleave(ptr.diff() + 1), torch.cat([tokens, ptr[-1:] + len(graphs)])
         return batch
 
@@ -251,13 +226,6 @@ class GraphToken(nn.Module):
         """Give all edge sets the new numbers of the nodes."""
         for name in [key for key in batch.keys() if key.endswith("edge_index")]:  # noqa: SIM118 (no mapping)
             batch[name] = moved[batch[name]]
-
-    def _add_pairs(self, batch: Batch, tokens: Tensor, seen: Tensor, moved: Tensor) -> None:
-        """Add the pairs of each token with itself, with every node, and back; ``seen`` is the token of each node."""
-        new = torch.cat([torch.stack(ends) for ends in ((tokens, tokens), (seen, moved), (moved, seen))], dim=1)
-        bias = self.bias.squeeze(2).to(batch.pair_attr.dtype).expand(new.size(1), -1)
-        batch.pair_index = torch.cat([moved[batch.pair_index], new], dim=1)
-        batch.pair_attr = torch.cat([batch.pair_attr, bias])
 
 
 def _spread(rows: Tensor, moved: Tensor, num_tokens: int) -> Tensor:
@@ -273,9 +241,8 @@ class GraphormerEncoder(nn.Module):
         b_{ij} &= s_{\phi(i, j)} + \frac{1}{|p_{ij}|} \sum_{l \in p_{ij}} t_{type(l)} W_l
 
     with phi the length of the shortest path, s one number for each head, p_ij the edges of that path (only where edge
-    types are asked for), t their embeddings and W one matrix for each place in a path. Of paths as long as the table of
-    distances or longer, the first num_spatial_types - 1 edges count: the last matrix is not read, and is there because
-    public checkpoints hold it.
+    types are asked for), t their embeddings and W one matrix for each place in a path. Of longer paths the first
+    num_spatial_types - 1 edges count: the last matrix is not read, and is there because public checkpoints hold it.
 
     Args:
         dim (int): Width C of the result.
@@ -319,14 +286,14 @@ class GraphormerEncoder(nn.Module):
             if rows is None or rows < 1:
                 raise InputError(f"{GROUP}.{key} must be 1 or more, got {rows}")
         self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim)
-        self.in_degree_encoder = _table(num_in_degrees, dim)
-        self.out_degree_encoder = _table(num_out_degrees, dim)
+        self.in_degree_encoder = _make_table(num_in_degrees, dim)
+        self.out_degree_encoder = _make_table(num_out_degrees, dim)
         # One row more, for pairs without a path.
-        self.spatial_encoder = None if node_degrees_only else _table(num_spatial_types + 1, num_heads)
+        self.spatial_encoder = None if node_degrees_only else _make_table(num_spatial_types + 1, num_heads)
         self.edge_encoder = self.place_encoder = None
         self.reads_paths = bool(num_edge_types) and not node_degrees_only and num_spatial_types > 1
         if num_edge_types is not None and not node_degrees_only:
-            self.edge_encoder = _table(num_edge_types, num_heads)
+            self.edge_encoder = _make_table(num_edge_types, num_heads)
             # one matrix (H, H) for each place, in the shape that public checkpoints have
             self.place_encoder = nn.Parameter(torch.randn(num_spatial_types * num_heads**2, 1) * INITIAL_STD)
         self.input_dropout = nn.Dropout(input_dropout)
@@ -334,15 +301,18 @@ class GraphormerEncoder(nn.Module):
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``, and set ``batch.pair_index`` and ``batch.pair_attr``."""
         x = self.linear_x(batch.x.to(self.in_degree_encoder.weight.dtype))
-        x = x + _look_up(self.in_degree_encoder, _precomputed(batch, "in_degrees"))
-        batch.x = self.input_dropout(x + _look_up(self.out_degree_encoder, _precomputed(batch, "out_degrees")))
+        tables = {"in_degrees": self.in_degree_encoder, "out_degrees": self.out_degree_encoder}
+        for name, table in tables.items():
+            degrees = precomputed(batch, "GraphormerBias", name).long()
+            x = x + table(degrees.clamp(max=table.num_embeddings - 1))
+        batch.x = self.input_dropout(x)
         if self.spatial_encoder is not None:
             batch.pair_index = all_pairs(first_nodes(batch))
             batch.pair_attr = self._bias(batch)
         return batch
 
     def _bias(self, batch: Batch) -> Tensor:
-        distances = _precomputed(batch, "spatial_types").long()
+        distances = precomputed(batch, "GraphormerBias", "spatial_types").long()
         if len(distances) != batch.pair_index.size(1):
             raise InputError(
                 f"GraphormerBias: spatial_types are of {len(distances)} pairs of nodes, these graphs have "
@@ -354,9 +324,9 @@ class GraphormerEncoder(nn.Module):
         if not self.reads_paths:
             return bias
         # The number of a row is that of the edges of its paths.
-        return bias + self._paths(_precomputed(batch, "path_types")) / rows.clamp(min=1)[:, None]
+        return bias + self._sum_paths(precomputed(batch, "GraphormerBias", "path_types")) / rows.clamp(min=1)[:, None]
 
-    def _paths(self, types: Tensor) -> Tensor:
+    def _sum_paths(self, types: Tensor) -> Tensor:
         """Return the sum over the edges of each path, (P, L) -> (P, H), without an array (P, L, H)."""
         if types.numel() and int(types.max()) >= self.edge_encoder.num_embeddings:
             raise InputError(
@@ -377,15 +347,7 @@ class GraphormerEncoder(nn.Module):
         return tables.new_zeros(num_pairs, tables.size(-1)), tables
 
 
-def _table(rows: int, columns: int) -> nn.Embedding:
+def _make_table(rows: int, columns: int) -> nn.Embedding:
     table = nn.Embedding(rows, columns)
     nn.init.normal_(table.weight, std=INITIAL_STD)
     return table
-
-
-def _look_up(table: nn.Embedding, values: Tensor) -> Tensor:
-    return table(values.long().clamp(max=table.num_embeddings - 1))
-
-
-def _precomputed(batch: Batch, attribute: str) -> Tensor:
-    return precomputed(batch, "GraphormerBias", attribute)

@@ -1,7 +1,4 @@
-"""Heat kernel and electrostatic encodings of nodes (HKdiagSE, ElstaticSE), as in GraphGPS (Rampášek et al. 2022).
-
-HKdiagSE is the diagonal of the heat kernel at several times, ElstaticSE potentials between unit charges on the nodes.
-"""
+"""Heat kernel and electrostatic encodings of nodes (HKdiagSE, ElstaticSE), as in GraphGPS (Rampášek et al. 2022)."""
 
 from __future__ import annotations
 
@@ -35,21 +32,14 @@ def heat_kernel_diagonal(
 ) -> Tensor:
     r"""Return :math:`\sum_{\lambda_i > 10^{-8}} e^{-t \lambda_i} \phi_i(v)^2` of each node v and time t.
 
-    The sum runs over the eigenpairs of D - A, without the constant vectors, so it decreases to 0 as t grows.
-
-    Args:
-        edge_index (Tensor): Edges of one graph; a directed graph is made undirected.
-        num_nodes (int): N.
-        times (Sequence[float]): t, one column each, in this order.
-        dtype (dtype, optional): Of the result; the eigenvectors are computed in float64. (default: ``torch.float32``)
+    The sum runs over the eigenpairs of D - A, without the constant vectors, so it decreases to 0 as t grows. All is
+    computed in float64; a directed graph is made undirected.
 
     Shapes: edge_index (2, E) -> (N, len(times)).
 
     Raises:
-        InputError: no times, or more than `MAX_NODES` nodes.
+        InputError: more than `MAX_NODES` nodes.
     """
-    if not len(times):
-        raise InputError("kernel.times must hold one or more times, got none")
     values, vectors = torch.linalg.eigh(undirected_laplacian(edge_index, num_nodes))
     decay = torch.exp(-values[:, None] * torch.tensor(times, dtype=torch.float64))  # (N, len(times))
     decay[values <= ZERO] = 0
@@ -57,15 +47,10 @@ def heat_kernel_diagonal(
 
 
 def undirected_laplacian(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Return D - A in float64; self-loops cancel.
+    """Return D - A in float64, (2, E) -> (N, N); self-loops cancel.
 
     A repeated edge counts as often as it occurs, but in a directed graph each connected pair counts once, as in
     the public code.
-
-    Shapes: edge_index (2, E) -> (N, N).
-
-    Raises:
-        InputError: more than `MAX_NODES` nodes.
     """
     if num_nodes > MAX_NODES:
         raise InputError(
@@ -80,15 +65,12 @@ def undirected_laplacian(edge_index: Tensor, num_nodes: int) -> Tensor:
     return torch.diag(adjacency.sum(1)) - adjacency
 
 
-NUM_COLUMNS = 10
-
-
 @register("encoding", "ElstaticSE")
 class ElstaticSE(TimesEncoding):
     """Statistics of electrostatic potentials."""
 
     kernel: Times = Times(times_func="range(10)")  # of the public files, and without influence
-    num_columns: ClassVar[int] = NUM_COLUMNS
+    num_columns: ClassVar[int] = 10
 
     def settings(self) -> dict[str, Any]:
         """Return nothing: the graph alone decides the values."""
@@ -106,42 +88,26 @@ def electrostatic_statistics(edge_index: Tensor, num_nodes: int, *, dtype: torch
     For node v: minimum, maximum, mean and standard deviation of column v of G; minimum of row v; maximum of column v
     once more (the public code means that of row v; no potential is above that of the charge's own node, so all of them
     are 0); mean and standard deviation of row v; the sums of column v and of row v of G, weighted entry by entry with
-    D^-1 A.
+    D^-1 A. Of an isolated node the sums are 0 (the public code gives NaN to its whole graph), and of a single node the
+    standard deviations.
 
-    An isolated node has no neighbours to weigh: 0 (the public code gives NaN to its whole graph). The standard
-    deviation over a single node is 0 as well.
-
-    Args:
-        edge_index (Tensor): Edges of one graph; a directed graph is made undirected.
-        num_nodes (int): N.
-        dtype (dtype, optional): Of the result; everything is computed in float64. (default: ``torch.float32``)
+    All is computed in float64; a directed graph is made undirected.
 
     Shapes: edge_index (2, E) -> (N, 10).
 
     Raises:
-        InputError: more nodes than a dense matrix can hold.
+        InputError: more than `MAX_NODES` nodes.
     """
     if num_nodes == 0:
-        return torch.zeros(0, NUM_COLUMNS, dtype=dtype)
+        return torch.zeros(0, 10, dtype=dtype)
     laplacian = undirected_laplacian(edge_index, num_nodes)
     inverse = torch.linalg.pinv(laplacian, hermitian=True)  # cuts at N eps: zero eigenvalues really become zero
     potential = inverse - inverse.diagonal()
     degree = laplacian.diagonal()
     weights = (torch.diag(degree) - laplacian) / degree.clamp(min=1)[:, None]  # D^-1 A
     near = weights * potential
-    correction = int(num_nodes > 1)
-    return torch.stack(
-        [
-            potential.amin(0),
-            potential.amax(0),
-            potential.mean(0),
-            potential.std(0, correction=correction),
-            potential.amin(1),
-            potential.amax(0),
-            potential.mean(1),
-            potential.std(1, correction=correction),
-            near.sum(0),
-            near.sum(1),
-        ],
-        dim=1,
-    ).to(dtype)
+    highest, columns = potential.amax(0), []
+    for dim in (0, 1):
+        deviation = potential.std(dim, correction=int(num_nodes > 1))
+        columns += [potential.amin(dim), highest, potential.mean(dim), deviation]
+    return torch.stack([*columns, near.sum(0), near.sum(1)], dim=1).to(dtype)

@@ -1,4 +1,4 @@
-"""I2-GIN encoder of PPGT: features of edges from a GIN on the subgraph around each, with its two ends marked by RRWP.
+"""I2-GIN encoder of PPGT: features of edges by a GIN on the subgraph around each, with its two ends marked by RRWP.
 
 Ma et al. 2025 (PPGT), experiments on BREC, after I2-GNN (Huang et al. 2023). The subgraph of an edge (a, b) is the one
 that the nodes within some hops of a induce, as in the public code; those around b alone are not in it. Its features are
@@ -8,13 +8,11 @@ those of the pair with query a and key b, and each direction of an edge has its 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from graphgps_kmip.encoding.node_stem import check_names
 from graphgps_kmip.encoding.rrwp import RRWP, with_rrwp
 from graphgps_kmip.ops.node_pairs import first_nodes, pair_rows
 from graphgps_kmip.ops.propagation import WeightedEdges, propagate
@@ -26,10 +24,7 @@ CACHED_ROWS = 2**13  # nodes of subgraphs at a time in evaluation on a CPU, so t
 def neighborhoods(edge_index: Tensor, num_nodes: int, num_hops: int) -> Tensor:
     """Return the pairs (a, v) of a node and the nodes that it reaches in at most ``num_hops`` steps, itself included.
 
-    Args:
-        edge_index (Tensor): Edges (source, target); a step follows their direction.
-        num_nodes (int): N.
-        num_hops (int): Radius.
+    A step follows the direction (source, target) of an edge.
 
     Shapes: edge_index (2, E) -> (2, M), sorted by a, then by v.
     """
@@ -46,15 +41,7 @@ def neighborhoods(edge_index: Tensor, num_nodes: int, num_hops: int) -> Tensor:
 
 
 class EdgeSubgraphs:
-    """Subgraphs of all edges (a, b): the nodes around a, and the edges between them.
-
-    Args:
-        edge_index (Tensor): Edges (source, target).
-        num_nodes (int): N.
-        num_hops (int): Radius around a.
-
-    Shapes: edge_index (2, E).
-    """
+    """Subgraphs of all edges (a, b): the nodes within ``num_hops`` around a, and the edges between them."""
 
     def __init__(self, edge_index: Tensor, num_nodes: int, num_hops: int) -> None:
         start, self.node = neighborhoods(edge_index, num_nodes, num_hops)
@@ -63,22 +50,19 @@ class EdgeSubgraphs:
         self.first = (counts.cumsum(0) - counts)[edge_index[0]]  # where they begin in `node` (E,)
         self.num_nodes, self.lists = num_nodes, _TargetLists(edge_index, num_nodes)
 
-    def of(self, edges: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the subgraphs of some edges.
+    def select(self, edges: slice) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the subgraphs of some edges, (M,), (M,), (2, L).
 
-        Returns:
-            The edge to whose subgraph each node belongs, counted from the first of these, non-decreasing; the node of
-            the graph that it is; the edges inside subgraphs, as rows of the first two.
-
-        Shapes: (M,), (M,), (2, L).
+        The edge to whose subgraph each node belongs, counted from the first of these, non-decreasing; the node of the
+        graph that it is; the edges inside subgraphs, as rows of the first two.
         """
         edge, place = _spread(self.sizes[edges])
         member = self.node[self.first[edges][edge] + place]
         row, reached = self.lists.steps(member)
-        codes, wanted = edge * self.num_nodes + member, edge[row] * self.num_nodes + reached  # codes increase
-        found = torch.searchsorted(codes, wanted).clamp(max=max(len(codes) - 1, 0))
-        inside = codes[found] == wanted
-        return edge, member, torch.stack([row[inside], found[inside]])
+        codes, targets = edge * self.num_nodes + member, edge[row] * self.num_nodes + reached  # codes increase
+        target = torch.searchsorted(codes, targets).clamp(max=max(len(codes) - 1, 0))
+        inside = codes[target] == targets
+        return edge, member, torch.stack([row[inside], target[inside]])
 
     def blocks(self, num_rows: int) -> list[slice]:
         """Return all edges in slices, in order, whose subgraphs have some ``num_rows`` nodes together, or one more."""
@@ -113,10 +97,10 @@ class I2GINEncoder(nn.Module):
 
     .. math::
         h_v^0 &= W_0 [P_{va}, P_{vb}] + b_0 \\
-        h_v^{l+1} &= h_v^l + \mathrm{norm}\Big(\mathrm{MLP}\big((1 + \epsilon) h_v^l + \sum_{u \to v} h_u^l\big)\Big) \\
-        p_{ab} &= W \, \mathrm{norm}\big(\textstyle\sum_v h_v^L\big)
+        h_v^{l+1} &= h_v^l + \mathrm{BN}\Big(\mathrm{MLP}\big((1 + \epsilon) h_v^l + \sum_{u \to v} h_u^l\big)\Big) \\
+        p_{ab} &= W \, \mathrm{BN}\big(\textstyle\sum_v h_v^L\big)
 
-    for the nodes v of the subgraph of the edge (a, b), see `edge_subgraphs`, with the random walk probabilities P of
+    for the nodes v of the subgraph of the edge (a, b), see `EdgeSubgraphs`, with the random walk probabilities P of
     `RRWP`; 0 for pairs without an edge. A repeated edge adds its sum once more. What ``batch.pair_attr`` holds already
     is added.
 
@@ -125,9 +109,6 @@ class I2GINEncoder(nn.Module):
         dim (int): Width C.
         num_layers (int, optional): L. (default: 5)
         num_hops (int, optional): Radius of the subgraphs. (default: 4)
-        norm (str, optional): Of each layer, of ``NORM_LAYERS``. (default: ``"batch_norm"``)
-        pool_norm (str, optional): Of the sums. (default: ``"batch_norm"``)
-        act (Callable, optional): Makes the activation inside each MLP. (default: ``nn.GELU``)
 
     Shapes: batch.edge_index (2, E), batch.rrwp (P, K) -> batch.pair_attr (P, C) of all P = sum n^2 pairs, graph by
         graph, query by query.
@@ -136,27 +117,17 @@ class I2GINEncoder(nn.Module):
         InputError: values of RRWP are missing, when called.
     """
 
-    def __init__(
-        self,
-        encoding: RRWP,
-        dim: int,
-        *,
-        num_layers: int = 5,
-        num_hops: int = 4,
-        norm: str = "batch_norm",
-        pool_norm: str = "batch_norm",
-        act: Callable[[], nn.Module] = nn.GELU,
-    ) -> None:
+    def __init__(self, encoding: RRWP, dim: int, *, num_layers: int = 5, num_hops: int = 4) -> None:
         super().__init__()
-        check_names("ppgt.subgraph_norm", [norm, pool_norm], NORM_LAYERS)
         self.encoding, self.num_hops = encoding, num_hops
-        self.first = nn.Linear(2 * encoding.walks.num_channels, dim)
+        self.first = nn.Linear(2 * encoding.num_channels, dim)
         self.mlps = nn.ModuleList(
-            nn.Sequential(nn.Linear(dim, dim), act(), nn.Linear(dim, dim)) for _ in range(num_layers)
+            nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, dim)) for _ in range(num_layers)
         )
         self.epsilons = nn.ParameterList(nn.Parameter(torch.zeros(1)) for _ in range(num_layers))
-        self.norms = nn.ModuleList(NORM_LAYERS[norm](dim) for _ in range(num_layers))
-        self.pool_norm = NORM_LAYERS[pool_norm](dim)
+        batch_norm = NORM_LAYERS["batch_norm"]
+        self.norms = nn.ModuleList(batch_norm(dim) for _ in range(num_layers))
+        self.pool_norm = batch_norm(dim)
         self.last = nn.Linear(dim, dim, bias=False)
 
     def forward(self, batch: Batch) -> Batch:
@@ -164,12 +135,12 @@ class I2GINEncoder(nn.Module):
         batch, ptr = with_rrwp(batch, self.encoding), first_nodes(batch)
         pairs = self.last.weight.new_zeros(len(batch.rrwp), self.last.out_features)
         if batch.edge_index.numel():
-            row, values = self._of_edges(batch.edge_index, batch.rrwp, ptr)
+            row, values = self._encode_edges(batch.edge_index, batch.rrwp, ptr)
             pairs = pairs.index_copy(0, row, values.to(pairs.dtype))
         batch.pair_attr = pairs if batch.get("pair_attr") is None else batch.pair_attr + pairs
         return batch
 
-    def _of_edges(self, edge_index: Tensor, rrwp: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor]:
+    def _encode_edges(self, edge_index: Tensor, rrwp: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rows of the pairs that edges join, and their features: (E',), (E', C)."""
         with torch.no_grad():
             subgraphs = EdgeSubgraphs(edge_index, int(ptr[-1]), self.num_hops)
@@ -178,11 +149,11 @@ class I2GINEncoder(nn.Module):
         whole = self.training or torch.is_grad_enabled() or edge_index.device.type != "cpu"
         sums = self.last.weight.new_zeros(len(row), self.last.in_features)
         for edges in [slice(None)] if whole else subgraphs.blocks(CACHED_ROWS):
-            edge, h = self._of_subgraphs(*subgraphs.of(edges), edge_index[:, edges], rrwp, ptr)
+            edge, h = self._encode_subgraphs(*subgraphs.select(edges), edge_index[:, edges], rrwp, ptr)
             sums = sums.index_add(0, pair[edges][edge], h.to(sums.dtype))
         return row, self.last(self.pool_norm(sums))
 
-    def _of_subgraphs(
+    def _encode_subgraphs(
         self, edge: Tensor, node: Tensor, inside: Tensor, ends: Tensor, rrwp: Tensor, ptr: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the edge of each node of the subgraphs of some edges, and its features: (M,), (M, C)."""

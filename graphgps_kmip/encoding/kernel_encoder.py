@@ -5,30 +5,66 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from torch import Tensor, cat, dtype, nn
+import torch
+from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.encoding.feature_encoders import edge_features
+from graphgps_kmip.encoding.feature_encoders import read_features
 from graphgps_kmip.errors import InputError
 
 NORMS = {"none": nn.Identity, "batchnorm": nn.BatchNorm1d}
 
 
-class KernelEncoder(nn.Module):
+class ColumnEncoder(nn.Module):
+    """Base class of encoders that append ``dim_pe`` columns to the node features.
+
+    Args:
+        name (str): Name of the encoding, for errors and ``batch.pe_<name>``.
+        dim (int): Width C of the result.
+        dim_x (int or None): Columns of ``batch.x``, which a linear layer maps to C - dim_pe. None: another encoder has
+            made ``batch.x`` that wide, and it passes as it is.
+        dim_pe (int): Width of the encoding in the result.
+        layers (int, optional): Layers of the encoder, to be checked. (default: 1)
+        pass_as_var (bool, optional): Keep the encoding as ``batch.pe_<name>``, too. (default: ``False``)
+
+    Raises:
+        InputError: no room for raw features (after another encoder it may take all columns, as in GraphGPS), no layer.
+    """
+
+    def __init__(
+        self, name: str, dim: int, dim_x: int | None, dim_pe: int, *, layers: int = 1, pass_as_var: bool = False
+    ) -> None:
+        super().__init__()
+        room = dim - bool(dim_x)
+        if not 1 <= dim_pe <= room or layers < 1:
+            raise InputError(f"posenc_{name} needs dim_pe from 1 to {room} and layers >= 1, got {dim_pe=}, {layers=}")
+        self.name, self.pass_as_var = name, pass_as_var
+        self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim - dim_pe)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the weights."""
+        return next(self.parameters()).dtype
+
+    def append(self, batch: Batch, encoding: Tensor) -> Batch:
+        """Replace ``batch.x`` by the mapped features with the encoding (N, dim_pe) appended."""
+        batch.x = torch.cat([self.linear_x(batch.x.to(self.dtype)), encoding], dim=1)
+        if self.pass_as_var:
+            batch[f"pe_{self.name}"] = encoding
+        return batch
+
+
+class KernelEncoder(ColumnEncoder):
     """Map the precomputed values of a node to ``dim_pe`` numbers and append them to its features.
 
     Args:
         name (str): Name of the encoding, RWSE for one; the values are read from ``batch.pestat_<name>``.
         num_columns (int): K, their columns.
-        dim (int): Width C of the result.
-        dim_x (int, optional): Columns of ``batch.x``, which a linear layer maps to C - dim_pe. (default: ``None``,
-            another encoder has made ``batch.x`` that wide, and it passes as it is)
+        dim, dim_x, dim_pe, pass_as_var: As of `ColumnEncoder`.
         model (str): Linear, or mlp (hidden width 2 dim_pe, ReLU after every layer, the last one too).
-        dim_pe (int, optional): Width of the encoding in the result. (default: 16)
         layers (int, optional): Linear layers of the MLP. (default: 3)
         raw_norm_type (str, optional): BatchNorm (of the values) or none. (default: ``"none"``)
-        pass_as_var (bool, optional): Keep the encoding as ``batch.pe_<name>``, too. (default: ``False``)
 
     Shapes: batch.x (N, dim_x), batch.pestat_<name> (N, K) -> batch.x (N, C), in the dtype of the weights.
 
@@ -49,25 +85,21 @@ class KernelEncoder(nn.Module):
         raw_norm_type: str = "none",
         pass_as_var: bool = False,
     ) -> None:
-        super().__init__()
         if model.lower() not in ("linear", "mlp"):
             raise InputError(f"posenc_{name}.model must be Linear or mlp, got {model!r}")
-        check_width(name, dim, dim_x, dim_pe, layers)
-        self.name, self.num_columns, self.pass_as_var = name, num_columns, pass_as_var
-        self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim - dim_pe)
-        self.raw_norm = raw_norm(name, raw_norm_type, num_columns)
+        super().__init__(name, dim, dim_x, dim_pe, layers=layers, pass_as_var=pass_as_var)
+        self.num_columns, self.raw_norm = num_columns, raw_norm(name, raw_norm_type, num_columns)
         hidden = [2 * dim_pe] * (layers - 1)
         linear = model.lower() == "linear"
         self.pe_encoder = nn.Linear(num_columns, dim_pe) if linear else relu_layers([num_columns, *hidden, dim_pe])
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
-        return self.append(batch, precomputed(batch, self.name, f"pestat_{self.name}", (self.num_columns,)))
+        return self.encode(batch, precomputed(batch, self.name, f"pestat_{self.name}", (self.num_columns,)))
 
-    def append(self, batch: Batch, values: Tensor) -> Batch:
-        """Replace ``batch.x``, with the encoding of given values (N, K)."""
-        dtype = next(self.pe_encoder.parameters()).dtype
-        return append_columns(self, batch, self.pe_encoder(self.raw_norm(values.to(dtype))), dtype)
+    def encode(self, batch: Batch, values: Tensor) -> Batch:
+        """Replace ``batch.x``, with the encoding of values (N, K)."""
+        return self.append(batch, self.pe_encoder(self.raw_norm(values.to(self.dtype))))
 
 
 class OnEdges(nn.Module):
@@ -75,15 +107,11 @@ class OnEdges(nn.Module):
 
     Args:
         encoder (Module): Reads ``x`` and precomputed values, and replaces ``x``.
-        attribute (str): The values that it reads; the batch has them as ``edge_<attribute>``, as torch_geometric goes
-            by names where a graph has as many nodes as edges.
+        attribute (str): The values that it reads, in the batch ``edge_<attribute>``: torch_geometric goes by names.
         dim_norm (int, optional): Columns of the edge features before it, which then pass a BatchNorm first.
             (default: ``None``, no norm)
 
     Shapes: batch.edge_attr (E, C'), batch.edge_<attribute> (E, K) -> batch.edge_attr (E, C).
-
-    Raises:
-        InputError: no edge features, when called; and what the encoder raises.
     """
 
     def __init__(self, encoder: nn.Module, attribute: str, dim_norm: int | None = None) -> None:
@@ -93,7 +121,7 @@ class OnEdges(nn.Module):
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.edge_attr``."""
-        edges = Data(x=self.norm(edge_features(batch, self.attribute)))
+        edges = Data(x=self.norm(read_features(batch, "edge_attr", self.attribute)))
         if f"edge_{self.attribute}" in batch:
             edges[self.attribute] = batch[f"edge_{self.attribute}"]
         batch.edge_attr = self.encoder(edges).x
@@ -103,54 +131,26 @@ class OnEdges(nn.Module):
 def precomputed(batch: Batch, name: str, attribute: str, shape: tuple[int, ...] | None = None, key: str = "") -> Tensor:
     """Return the precomputed values of an encoding.
 
-    Args:
-        batch (Batch): Graphs.
-        name (str): Name of the encoding, for errors.
-        attribute (str): What holds the values.
-        shape (tuple[int], optional): Their shape after the first dimension. (default: ``None``, any)
-        key (str, optional): Option that decides the shape, for errors. (default: ``""``)
-
     Raises:
-        InputError: they are missing, or of another shape.
+        InputError: ``attribute`` is missing, or does not have the shape after its first dimension; the error names the
+            encoding, and the option (``key``) that decides the shape.
     """
     if attribute not in batch:
         raise InputError(f"{name} needs {attribute}, but the graphs do not have it: set posenc_{name}.enable True")
     if shape is not None and tuple(batch[attribute].shape[1:]) != shape:
-        wanted = ", ".join(map(str, ("nodes", *shape)))
+        expected = ", ".join(map(str, ("nodes", *shape)))
         hint = f": check posenc_{name}.{key}" if key else ""
-        raise InputError(f"{attribute} must be ({wanted}), got {tuple(batch[attribute].shape)}{hint}")
+        raise InputError(f"{attribute} must be ({expected}), got {tuple(batch[attribute].shape)}{hint}")
     return batch[attribute]
 
 
-def append_columns(module: nn.Module, batch: Batch, encoding: Tensor, dtype: dtype) -> Batch:
-    """Set ``batch.x`` to ``module.linear_x(batch.x)`` with the encoding beside it; see ``pass_as_var`` for the rest."""
-    batch.x = cat([module.linear_x(batch.x.to(dtype)), encoding], dim=1)
-    if getattr(module, "pass_as_var", False):
-        batch[f"pe_{module.name}"] = encoding
-    return batch
-
-
-def check_width(name: str, dim: int, dim_x: int | None, dim_pe: int, layers: int = 1) -> None:
-    """Raise an `InputError` where an encoding leaves no column to raw features, or has no layer.
-
-    Behind another encoder it may take all columns, as in GraphGPS: that one then has none.
-    """
-    room = dim - bool(dim_x)
-    if not 1 <= dim_pe <= room or layers < 1:
-        raise InputError(f"posenc_{name} needs dim_pe from 1 to {room} and layers >= 1, got {dim_pe=}, {layers=}")
-
-
 def relu_layers(widths: Sequence[int]) -> nn.Sequential:
-    """Linear layers from each width to the next, with ReLU after every one, the last one too."""
+    """Return linear layers from each width to the next, with ReLU after every one, the last one too."""
     return nn.Sequential(*[module for pair in pairwise(widths) for module in (nn.Linear(*pair), nn.ReLU())])
 
 
 def raw_norm(name: str, kind: str, num_columns: int) -> nn.Module:
-    """Return the norm of the precomputed values of an encoding: ``posenc_<name>.raw_norm_type``, in any capitals.
-
-    Raises:
-        InputError: another kind than BatchNorm and none.
-    """
+    """Return the norm of the precomputed values of an encoding: ``posenc_<name>.raw_norm_type``, in any capitals."""
     if kind.lower() not in NORMS:
         raise InputError(f"posenc_{name}.raw_norm_type must be BatchNorm or none, got {kind!r}")
     return NORMS[kind.lower()](num_columns)

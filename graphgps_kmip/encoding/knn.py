@@ -11,8 +11,8 @@ from torch_geometric.transforms import BaseTransform
 
 from graphgps_kmip.errors import InputError
 
-# A gap between two distances that is larger than this (relative) is real; below it the tree's rounding could lie, so
-# we look further. Far above float64 rounding (1e-15); too large only costs a second query.
+# A relative gap between two distances that is larger is real, smaller ones may be the tree's rounding (1e-15), so more
+# points are looked at. Too large only costs a second query.
 TIE = 1e-9
 SMALL = 2**15  # candidates up to which one thread and one pass are fastest: starting threads takes 0.5 ms a query
 BLOCK = 2**20  # candidates sorted at once: bounds the memory where very many points tie
@@ -35,8 +35,15 @@ def nearest_neighbors(points: np.ndarray, k: int, num_workers: int = -1) -> np.n
     Raises:
         InputError: k < 1, points not (N, D), or squared distances that are not finite in float64.
     """
-    points = _checked(points, k)
+    if k < 1:
+        raise InputError(f"a k-nearest-neighbour graph needs k >= 1, got {k}")
+    points = np.asarray(points, dtype=np.float64)
+    if points.ndim != 2 or points.shape[1] == 0:
+        raise InputError(f"points must be (N, D) with D >= 1, got shape {points.shape}")
     num = len(points)
+    with np.errstate(over="ignore", invalid="ignore"):
+        if num and not np.isfinite((np.ptp(points, axis=0) ** 2).sum()):
+            raise InputError("points must be finite and their squared distances below 1e308: check pos for NaN and inf")
     k = min(k, max(num - 1, 0))
     if k == 0:
         return np.empty((num, 0), dtype=np.int64)
@@ -55,22 +62,15 @@ def nearest_neighbors(points: np.ndarray, k: int, num_workers: int = -1) -> np.n
         step, unsettled = max(1, BLOCK // width), []
         for start in range(0, rows.size, step):
             block, nearest, left = _nearest_places(tree, rows[start : start + step], k, width, num_workers)
-            found, other_points = _other_points(block, nearest, np.append(first, num), k)
-            neighbors[order[found]] = order[other_points]
+            points_here, other_points = _other_points(block, nearest, np.append(first, num), k)
+            neighbors[order[points_here]] = order[other_points]
             unsettled.append(left)
         rows, width = np.concatenate(unsettled), 2 * width
     return neighbors
 
 
 def knn_graph(pos: Tensor, k: int, num_workers: int = -1) -> Tensor:
-    """Return the edges (neighbour -> point) from the k nearest points to every point, itself excluded.
-
-    Every point has exactly min(k, N - 1) in-edges. Edges are sorted by point, then as in `nearest_neighbors`.
-
-    Args:
-        pos (Tensor): Coordinates.
-        k (int): Number of neighbours, at least 1.
-        num_workers (int, optional): Threads, -1 for all cores. (default: -1)
+    """Return the edges (neighbour -> point) from the `nearest_neighbors` of every point, sorted by point.
 
     Shapes: pos (N, D) -> (2, N * min(k, N - 1)) int64, row 0 the neighbour, row 1 the point.
     """
@@ -78,20 +78,14 @@ def knn_graph(pos: Tensor, k: int, num_workers: int = -1) -> Tensor:
 
 
 def edges_from(neighbors: np.ndarray) -> Tensor:
-    """Return the edges (neighbour -> point) of a table of neighbours.
-
-    Shapes: neighbors (N, K) of any integers -> (2, N * K) int64.
-    """
+    """Return the edges (neighbour -> point) of a table of neighbours: (N, K), any integers -> (2, N * K), int64."""
     edges = np.empty((2, *neighbors.shape), dtype=np.int64)
     edges[0], edges[1] = neighbors, np.arange(len(neighbors))[:, None]
     return torch.from_numpy(edges.reshape(2, -1))
 
 
 def edge_lengths(pos: Tensor, edge_index: Tensor) -> Tensor:
-    """Return the Euclidean lengths of edges in the dtype of ``pos``.
-
-    Shapes: pos (N, D), edge_index (2, E) -> (E, 1).
-    """
+    """Return the Euclidean lengths of edges in the dtype of ``pos``: (N, D), (2, E) -> (E, 1)."""
     source, target = edge_index
     # Axis by axis: half the time of gathering and reducing (E, D).
     return sum((axis[source] - axis[target]).square() for axis in pos.unbind(1)).sqrt()[:, None]
@@ -129,19 +123,6 @@ class KNNGraph(BaseTransform):
         return f"KNNGraph(k={self.k})"
 
 
-def _checked(points: np.ndarray, k: int) -> np.ndarray:
-    if k < 1:
-        raise InputError(f"a k-nearest-neighbour graph needs k >= 1, got {k}")
-    points = np.asarray(points, dtype=np.float64)
-    if points.ndim != 2 or points.shape[1] == 0:
-        raise InputError(f"points must be (N, D) with D >= 1, got shape {points.shape}")
-    with np.errstate(over="ignore", invalid="ignore"):
-        extent = np.ptp(points, axis=0) if len(points) else np.zeros(1)
-        if not np.isfinite((extent**2).sum()):
-            raise InputError("points must be finite and their squared distances below 1e308: check pos for NaN and inf")
-    return points
-
-
 def _nearest_places(
     tree: scipy.spatial.cKDTree, rows: np.ndarray, k: int, width: int, num_workers: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -151,7 +132,8 @@ def _nearest_places(
     """
     places, last = tree.data, min(k, tree.n - 1)
     threads = num_workers if rows.size * width > SMALL else 1
-    distance, candidate = (one.reshape(-1, width) for one in tree.query(places[rows], k=width, workers=threads))
+    distance, candidate = tree.query(places[rows], k=width, workers=threads)
+    distance, candidate = distance.reshape(-1, width), candidate.reshape(-1, width)
     # Entry k is the k-th other place. Once the last candidate is truly farther, every place that ties was seen.
     sure = (distance[:, -1] > distance[:, last] * (1 + TIE)) | (width == tree.n)
     tied = (distance[:, 1 : last + 1] <= distance[:, :last] * (1 + TIE)).any(axis=1)
@@ -169,15 +151,12 @@ def _nearest_places(
 def _other_points(rows: np.ndarray, nearest: np.ndarray, first: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the points at the places ``rows`` and the k other points nearest to each.
 
-    Args:
-        rows (ndarray): Places.
-        nearest (ndarray): Of each the places nearest to it, itself included.
-        first (ndarray): First point of each place, and the number of points.
-        k (int): How many other points.
+    ``nearest`` are the places nearest to each, itself included, ``first`` the first point of each place, and the number
+    of points.
 
     Shapes: rows (R,), nearest (R, W), first (U + 1,) -> (P,), (P, k).
     """
-    found = rows
+    points = rows
     if first[-1] >= len(first):  # there are duplicates: replace each place by its points
         count = np.diff(first)
         many, start = count[nearest], first[nearest]  # (R, W)
@@ -187,8 +166,8 @@ def _other_points(rows: np.ndarray, nearest: np.ndarray, first: np.ndarray, k: i
         steps = np.ones((len(rows), k + 2), dtype=np.int64)  # the last column is for what comes too late
         np.put_along_axis(steps, column, start, axis=1)
         nearest = steps[:, : k + 1].cumsum(axis=1)
-        own = np.arange(len(rows)).repeat(count[rows])
-        offset = np.arange(len(own)) - (count[rows].cumsum() - count[rows])[own]
-        found, nearest = first[rows][own] + offset, nearest[own]
-    passed = np.logical_or.accumulate(nearest[:, :k] == found[:, None], axis=1)  # past the point itself
-    return found, np.where(passed, nearest[:, 1:], nearest[:, :k])
+        place = np.arange(len(rows)).repeat(count[rows])  # of each point
+        offset = np.arange(len(place)) - (count[rows].cumsum() - count[rows])[place]
+        points, nearest = first[rows][place] + offset, nearest[place]
+    passed = np.logical_or.accumulate(nearest[:, :k] == points[:, None], axis=1)  # past the point itself
+    return points, np.where(passed, nearest[:, 1:], nearest[:, :k])

@@ -1,10 +1,11 @@
-"""Laplacian positional encodings, LapPE and EquivStableLapPE: eigenvectors of graph Laplacians, random sign flips.
+"""Laplacian positional encodings LapPE, SignNet and EquivStableLapPE: eigenvectors of Laplacians, random sign flips.
 
-LapPE: Dwivedi et al. 2020 ("Benchmarking Graph Neural Networks") and Kreuzer et al. 2021 (SAN); EquivStableLapPE: Wang
-et al. 2022. Eigenvectors have no sign: in training, LapPE flips the sign of each column at random (`random_signs`).
+LapPE: Dwivedi et al. 2020 ("Benchmarking Graph Neural Networks") and Kreuzer et al. 2021 (SAN); SignNet: Lim et al.
+2022; EquivStableLapPE: Wang et al. 2022. Eigenvectors have no sign: in training, LapPE flips the sign of each column at
+random (`random_signs`), SignNet is invariant to it.
 
-Definitions are those of the public GraphGPS code, with one exception: its "rw" gives a matrix that is not symmetric to
-a solver for symmetric ones and so depends on the order of the nodes; ours are the eigenvectors of I - D^-1 A.
+Definitions are those of GraphGPS, with one exception: its "rw" gives a matrix that is not symmetric to a solver for
+symmetric ones and so depends on the order of the nodes; ours are the eigenvectors of I - D^-1 A.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from math import pi
 from typing import Annotated, Any, ClassVar
 
@@ -19,13 +21,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
+from torch_geometric.nn import GINConv
 
 from graphgps_kmip.encoding.eigensolver import Blocks, smallest_eigenpairs
 from graphgps_kmip.encoding.feature_encoders import LinearNodeEncoder
-from graphgps_kmip.encoding.kernel_encoder import append_columns, check_width, precomputed, raw_norm, relu_layers
+from graphgps_kmip.encoding.kernel_encoder import ColumnEncoder, precomputed, raw_norm, relu_layers
 from graphgps_kmip.encoding.positional_encoding import NodeEncoding, PositionalEncoding
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ranges import Choice, Registered, whole
+from graphgps_kmip.ranges import WIDTH, Choice, Registered, whole
 from graphgps_kmip.registry import register
 
 EPS = 1e-12
@@ -59,21 +62,6 @@ def laplacian_eigenpairs_of(
     graphs: Sequence[tuple[Tensor, int]], max_freqs: int = 10, laplacian_norm: str = "sym", eigvec_norm: str = "L2"
 ) -> list[tuple[Tensor, Tensor]]:
     """Return `laplacian_eigenpairs` of every graph (edge_index, num_nodes), small graphs of one size at once."""
-    _check(graphs, max_freqs, laplacian_norm, eigvec_norm)
-    sizes = np.array([size for _, size in graphs], dtype=np.int64)
-    blocks, degree = _laplacians([edges for edges, _ in graphs], sizes, laplacian_norm)
-    found: list[tuple[Tensor, Tensor] | None] = [None] * len(graphs)
-    for chunk, values, vectors in smallest_eigenpairs(blocks, max_freqs):
-        if laplacian_norm == "rw":  # similar to "sym": the same eigenvalues, eigenvectors times D^-1/2
-            scale = [degree[slice(*blocks.ptr[graph : graph + 2])].clip(1) ** -0.5 for graph in chunk]
-            vectors = vectors * np.stack(scale)[..., None]
-        found_here = _scaled(torch.from_numpy(values), torch.from_numpy(vectors), max_freqs, eigvec_norm)
-        for graph, one in zip(chunk, zip(*found_here, strict=True), strict=True):
-            found[graph] = one
-    return found
-
-
-def _check(graphs: Sequence[tuple[Tensor, int]], max_freqs: int, laplacian_norm: str, eigvec_norm: str) -> None:
     if max_freqs < 1:
         raise InputError(f"eigen.max_freqs must be at least 1, got {max_freqs}")
     if laplacian_norm not in LAPLACIAN_NORMS:
@@ -85,6 +73,17 @@ def _check(graphs: Sequence[tuple[Tensor, int]], max_freqs: int, laplacian_norm:
             raise InputError("a graph without nodes has no Laplacian: drop it from the data set")
         if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= size):
             raise InputError(f"edge_index names node {int(edge_index.max())}, but the graph has {size} nodes")
+    sizes = np.array([size for _, size in graphs], dtype=np.int64)
+    blocks, degree = _laplacians([edges for edges, _ in graphs], sizes, laplacian_norm)
+    pairs: list[tuple[Tensor, Tensor] | None] = [None] * len(graphs)
+    for chunk, values, vectors in smallest_eigenpairs(blocks, max_freqs):
+        if laplacian_norm == "rw":  # similar to "sym": the same eigenvalues, eigenvectors times D^-1/2
+            scale = [degree[slice(*blocks.ptr[graph : graph + 2])].clip(1) ** -0.5 for graph in chunk]
+            vectors = vectors * np.stack(scale)[..., None]
+        scaled = _scale(torch.from_numpy(values), torch.from_numpy(vectors), max_freqs, eigvec_norm)
+        for graph, pair in zip(chunk, zip(*scaled, strict=True), strict=True):
+            pairs[graph] = pair
+    return pairs
 
 
 def _laplacians(edges: list[Tensor], sizes: np.ndarray, norm: str) -> tuple[Blocks, np.ndarray]:
@@ -104,7 +103,7 @@ def _laplacians(edges: list[Tensor], sizes: np.ndarray, norm: str) -> tuple[Bloc
     return Blocks(ptr, indptr, col - np.repeat(ptr[:-1], sizes)[row], value), degree
 
 
-def _scaled(values: Tensor, vectors: Tensor, max_freqs: int, norm: str) -> tuple[Tensor, Tensor]:
+def _scale(values: Tensor, vectors: Tensor, max_freqs: int, norm: str) -> tuple[Tensor, Tensor]:
     """Clamp eigenvalues at 0, scale eigenvectors, pad with NaN.
 
     Shapes: (G, k), (G, N, k) -> (G, max_freqs), (G, N, max_freqs).
@@ -112,7 +111,7 @@ def _scaled(values: Tensor, vectors: Tensor, max_freqs: int, norm: str) -> tuple
     values = values.clamp_min(0)
     root = torch.where(values < EPS, 1.0, values.sqrt())[:, None]  # (G, 1, k)
     padding = (0, max_freqs - values.size(1))
-    pad = torch.nn.functional.pad
+    pad = nn.functional.pad
     return pad(values, padding, value=torch.nan), pad(EIGVEC_NORMS[norm](vectors, root), padding, value=torch.nan)
 
 
@@ -124,10 +123,6 @@ def _largest(vectors: Tensor) -> Tensor:
     return vectors.abs().amax(dim=1, keepdim=True)
 
 
-def _soft_largest(vectors: Tensor) -> Tensor:
-    return (vectors.abs().softmax(dim=1) * vectors.abs()).sum(dim=1, keepdim=True)
-
-
 # Of eigenvectors (G, N, k) and square roots of eigenvalues (G, 1, k), 1 for the eigenvalue 0.
 EIGVEC_NORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "L1": lambda vectors, _: _over(vectors, vectors.abs().sum(dim=1, keepdim=True)),
@@ -135,7 +130,9 @@ EIGVEC_NORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "abs-max": lambda vectors, _: _over(vectors, _largest(vectors)),
     "wavelength": lambda vectors, root: _over(vectors, _largest(vectors) * root * 2 / pi),
     "wavelength-asin": lambda vectors, root: _over(_over(vectors, _largest(vectors)).asin(), root),
-    "wavelength-soft": lambda vectors, root: _over(vectors, _soft_largest(vectors) * root),
+    "wavelength-soft": lambda vectors, root: _over(
+        vectors, (vectors.abs().softmax(dim=1) * vectors.abs()).sum(dim=1, keepdim=True) * root
+    ),
 }
 
 
@@ -153,7 +150,7 @@ class EigenvectorEncoding(NodeEncoding):
 
     Attributes:
         VECTORS: Attribute that holds the eigenvectors.
-        VALUES: Attribute that holds the eigenvalues; empty: they are not kept.
+        VALUES: Attribute that holds the eigenvalues.
     """
 
     model: Annotated[str, Registered("of the encoder")] = "none"
@@ -166,20 +163,15 @@ class EigenvectorEncoding(NodeEncoding):
         return vars(self.eigen).copy()
 
     def attributes(self, graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[dict[str, Tensor]]:
-        """Return eigenvectors and eigenvalues, small graphs of one size at once."""
-        return eigen_attributes(graphs, settings, self.VECTORS, self.VALUES)
+        """Return eigenvectors, and the graph's eigenvalues for each node, small graphs of one size at once."""
+        return [
+            {self.VECTORS: vectors, self.VALUES: values.repeat(len(vectors), 1)[..., None]}
+            for values, vectors in _eigenpairs(graphs, settings)
+        ]
 
 
-def eigen_attributes(
-    graphs: Sequence[Data], settings: Mapping[str, Any], vectors: str, values: str = ""
-) -> list[dict[str, Tensor]]:
-    """Return eigenvectors, and eigenvalues if they have a name, of each graph."""
-    pairs = laplacian_eigenpairs_of([(graph.edge_index, graph.num_nodes) for graph in graphs], **settings)
-    found = [{vectors: one} for _, one in pairs]
-    # Each node has its graph's eigenvalues, (N, K, 1): a batch needs to know nothing of them.
-    for attributes, (known, one) in zip(found, pairs, strict=True) if values else ():
-        attributes[values] = known.repeat(len(one), 1)[..., None]
-    return found
+def _eigenpairs(graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[tuple[Tensor, Tensor]]:
+    return laplacian_eigenpairs_of([(graph.edge_index, graph.num_nodes) for graph in graphs], **settings)
 
 
 @register("encoding", "LapPE")
@@ -189,6 +181,20 @@ class LapPE(EigenvectorEncoding):
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
         """Return a `LapPEEncoder`."""
         return LapPEEncoder(dim, dim_x, **self.arguments(LapPEEncoder), max_freqs=self.eigen.max_freqs)
+
+
+@register("encoding", "SignNet")
+class SignNet(EigenvectorEncoding):
+    """Eigenvectors of the Laplacian, invariant to their signs."""
+
+    phi_out_dim: Annotated[int, WIDTH] = 4
+    phi_hidden_dim: Annotated[int, WIDTH] = 64
+    VECTORS: ClassVar[str] = "eigvecs_sn"
+    VALUES: ClassVar[str] = "eigvals_sn"
+
+    def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
+        """Return a `SignNetEncoder`."""
+        return SignNetEncoder(dim, dim_x, **self.arguments(SignNetEncoder), max_freqs=self.eigen.max_freqs)
 
 
 @register("encoding", "EquivStableLapPE")
@@ -216,26 +222,24 @@ class EquivStableLapPE(PositionalEncoding):
 
     def attributes(self, graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[dict[str, Tensor]]:
         """Return the eigenvectors, of which a node may have another number than those of LapPE."""
-        return eigen_attributes(graphs, settings, "eigvecs_es")
+        return [{"eigvecs_es": vectors} for _, vectors in _eigenpairs(graphs, settings)]
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
-        """Return an `EquivStableLapPEEncoder` as wide as the layers; behind a linear map if x is raw."""
-        given = {"max_freqs": self.eigen.max_freqs, "raw_norm_type": self.raw_norm_type, "vectors": "eigvecs_es"}
-        module = EquivStableLapPEEncoder(self.layer_width or dim, **given)
+        """Return an `EquivStableLapPEEncoder` as wide as the layers; after a linear map if x is raw."""
+        options = {"max_freqs": self.eigen.max_freqs, "raw_norm_type": self.raw_norm_type, "vectors": "eigvecs_es"}
+        module = EquivStableLapPEEncoder(self.layer_width or dim, **options)
         return module if dim_x is None else nn.Sequential(LinearNodeEncoder(dim_x, dim), module)
 
 
-class LapPEEncoder(nn.Module):
+class LapPEEncoder(ColumnEncoder):
     """Encode the first eigenvectors of the Laplacian of each graph and append the encoding to the node features.
 
     p_i = post(sum_k model([v_k(i), lambda_k])) over the eigenpairs a graph has: padding is NaN and left out. In
     training every eigenvector's sign is flipped with probability 1/2 (one draw per batch and column, torch's generator
-    of the device), because eigenvectors have no sign.
-
-    The keyword-only arguments are options of the config group ``posenc_LapPE``.
+    of the device), because eigenvectors have no sign. Options are those of ``posenc_LapPE``.
 
     Args:
-        dim, dim_x, dim_pe, pass_as_var: As of `KernelEncoder`.
+        dim, dim_x, dim_pe, pass_as_var: As of `ColumnEncoder`.
         model (str, optional): DeepSet (linear layers and ReLU, hidden width 2 dim_pe) or Transformer (among the
             eigenpairs of a node). (default: ``"none"``)
         layers (int, optional): Layers of the model. (default: 3)
@@ -248,11 +252,8 @@ class LapPEEncoder(nn.Module):
     Shapes: batch.x (N, dim_x), batch.EigVecs (N, K), batch.EigVals (N, K, 1) -> batch.x (N, C), dtype of the weights.
 
     Raises:
-        InputError: an unknown option, or no room for features when built; eigenvectors missing or not of K columns when
-            called.
+        InputError: an unknown option or no room for features; eigenvectors missing or not of K columns when called.
     """
-
-    name = "LapPE"
 
     def __init__(
         self,
@@ -268,15 +269,12 @@ class LapPEEncoder(nn.Module):
         raw_norm_type: str = "none",
         pass_as_var: bool = False,
     ) -> None:
-        super().__init__()
         if model not in ("DeepSet", "Transformer"):
             raise InputError(f"posenc_LapPE.model must be DeepSet or Transformer, got {model!r}")
         if model == "Transformer" and dim_pe % n_heads:
             raise InputError(f"posenc_LapPE.dim_pe ({dim_pe}) must be a multiple of posenc_LapPE.n_heads ({n_heads})")
-        check_width(self.name, dim, dim_x, dim_pe, layers)
-        self.max_freqs, self.pass_as_var = max_freqs, pass_as_var
-        self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim - dim_pe)
-        self.raw_norm = raw_norm("LapPE", raw_norm_type, max_freqs)
+        super().__init__("LapPE", dim, dim_x, dim_pe, layers=layers, pass_as_var=pass_as_var)
+        self.max_freqs, self.raw_norm = max_freqs, raw_norm("LapPE", raw_norm_type, max_freqs)
         if model == "DeepSet":
             self.pe_encoder = relu_layers([2, *[2 * dim_pe] * (layers - 1), dim_pe])
         else:
@@ -284,15 +282,13 @@ class LapPEEncoder(nn.Module):
             layer = nn.TransformerEncoderLayer(dim_pe, n_heads, batch_first=True)
             # Nested tensors only serve inference, and warn that they are a prototype.
             self.pe_encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.post_mlp = (
-            relu_layers([dim_pe, *[2 * dim_pe] * (post_layers - 1), dim_pe]) if post_layers else nn.Identity()
-        )
+        widths = [dim_pe, *[2 * dim_pe] * (post_layers - 1), dim_pe]
+        self.post_mlp = relu_layers(widths) if post_layers else nn.Identity()
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
-        dtype = next(self.pe_encoder.parameters()).dtype
-        vectors = precomputed(batch, "LapPE", "EigVecs", (self.max_freqs,), "eigen.max_freqs").to(dtype)
-        values = precomputed(batch, "LapPE", "EigVals", (self.max_freqs, 1), "eigen.max_freqs").to(dtype)
+        vectors = precomputed(batch, "LapPE", "EigVecs", (self.max_freqs,), "eigen.max_freqs").to(self.dtype)
+        values = precomputed(batch, "LapPE", "EigVals", (self.max_freqs, 1), "eigen.max_freqs").to(self.dtype)
         empty = vectors.isnan()  # (N, K)
         if self.training:
             vectors = vectors * random_signs(vectors)
@@ -301,15 +297,18 @@ class LapPEEncoder(nn.Module):
             encoded = self.pe_encoder(self.linear_in(pairs), src_key_padding_mask=empty)
         else:
             encoded = self.pe_encoder(pairs)
-        encoding = self.post_mlp(encoded.masked_fill(empty[..., None], 0.0).sum(dim=1))  # (N, dim_pe)
-        return append_columns(self, batch, encoding, dtype)
+        return self.append(batch, self.post_mlp(encoded.masked_fill(empty[..., None], 0.0).sum(dim=1)))
+
+
+def random_signs(vectors: Tensor) -> Tensor:
+    """Return -1 or 1 for each column, each with probability 1/2, from the device's generator: (N, K) -> (K,)."""
+    return torch.randint(0, 2, vectors.shape[1:], device=vectors.device, dtype=vectors.dtype) * 2 - 1
 
 
 class EquivStableLapPEEncoder(nn.Module):
-    """Map the first eigenvectors of each graph's Laplacian to C columns, which layers read beside ``batch.x``.
+    """Map the first eigenvectors of each graph's Laplacian to C columns, of which layers read distances |p_i - p_j|.
 
-    Only distances |p_i - p_j| of the result are to be used: they do not change where signs or bases of eigenvectors do,
-    up to the linear map. There are no sign flips.
+    These do not change where signs or bases of eigenvectors do, up to the linear map. There are no sign flips.
 
     Args:
         dim (int): Width C.
@@ -338,6 +337,85 @@ class EquivStableLapPEEncoder(nn.Module):
         return batch
 
 
-def random_signs(vectors: Tensor) -> Tensor:
-    """Return -1 or 1 for each column, each with probability 1/2, from the device's generator: (N, K) -> (K,)."""
-    return torch.randint(0, 2, vectors.shape[1:], device=vectors.device, dtype=vectors.dtype) * 2 - 1
+class SignNetEncoder(ColumnEncoder):
+    """Encode the first eigenvectors of the Laplacian of each graph and append the encoding to the node features.
+
+    p = rho(phi(v_k) + phi(-v_k), k = 1..K) with a GIN phi over the graph's edges. Both signs are separate runs of phi,
+    each with its own batch statistics, as in the public code: exactly invariant in evaluation, in training where all
+    signs of a batch change together. Eigenvalues are not used. Options are those of ``posenc_SignNet``.
+
+    Args:
+        dim, dim_x, dim_pe, pass_as_var: As of `ColumnEncoder`.
+        model (str, optional): MLP (rho reads K vectors side by side, padding as the eigenvector 0) or DeepSet (rho
+            reads their sum over the eigenvectors a graph has). (default: ``"none"``)
+        layers (int, optional): GIN layers of phi; 2 are the fewest, also for 1. (default: 3)
+        post_layers (int, optional): Linear layers of rho, at least 1. (default: 0)
+        max_freqs (int, optional): Eigenvectors K of a node, the config's ``eigen.max_freqs``. (default: 10)
+        phi_out_dim (int, optional): Width of phi's result. (default: 4)
+        phi_hidden_dim (int, optional): Hidden width of phi and rho. (default: 64)
+
+    Shapes: batch.x (N, dim_x), batch.eigvecs_sn (N, K) -> batch.x (N, C), in the dtype of the weights.
+
+    Raises:
+        InputError: an unknown option or no room for features; eigenvectors missing or not of K columns when called.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        dim_x: int | None = None,
+        *,
+        model: str = "none",
+        dim_pe: int = 16,
+        layers: int = 3,
+        post_layers: int = 0,
+        max_freqs: int = 10,
+        phi_out_dim: int = 4,
+        phi_hidden_dim: int = 64,
+        pass_as_var: bool = False,
+    ) -> None:
+        if model not in ("MLP", "DeepSet"):
+            raise InputError(f"posenc_SignNet.model must be MLP or DeepSet, got {model!r}")
+        if post_layers < 1:
+            raise InputError(f"posenc_SignNet needs post_layers >= 1, got {post_layers}")
+        super().__init__("SignNet", dim, dim_x, dim_pe, layers=layers, pass_as_var=pass_as_var)
+        self.max_freqs, self.pooled = max_freqs, model == "DeepSet"
+        self.phi = _GIN(phi_hidden_dim, phi_out_dim, max(layers, 2))
+        rho_in = phi_out_dim if self.pooled else phi_out_dim * max_freqs
+        self.rho = _norm_layers([rho_in, *[phi_hidden_dim] * (post_layers - 1), dim_pe])
+
+    def forward(self, batch: Batch) -> Batch:
+        """Replace ``batch.x``."""
+        vectors = precomputed(batch, "SignNet", "eigvecs_sn", (self.max_freqs,), "eigen.max_freqs").to(self.dtype)
+        empty = vectors.isnan()  # (N, K)
+        num_nodes, num_freqs = vectors.shape
+        # All eigenvectors at once: K copies of the graph, one below the other.
+        rows = vectors.nan_to_num(nan=0.0).T.reshape(-1, 1)  # (K * N, 1)
+        offset = torch.arange(num_freqs, device=rows.device).repeat_interleave(batch.edge_index.size(1)) * num_nodes
+        edge_index = batch.edge_index.repeat(1, num_freqs) + offset
+        encoded = self.phi(rows, edge_index) + self.phi(-rows, edge_index)
+        encoded = encoded.view(num_freqs, num_nodes, -1).transpose(0, 1)  # (N, K, phi_out_dim)
+        if self.pooled:
+            encoded = encoded.masked_fill(empty[..., None], 0.0).sum(dim=1)
+        return self.append(batch, self.rho(encoded.reshape(num_nodes, -1)))
+
+
+class _GIN(nn.Module):
+    """GIN layers with batch norm between them, from one column: (M, 1) and edges (2, E) -> (M, dim_out)."""
+
+    def __init__(self, dim: int, dim_out: int, num_layers: int) -> None:
+        super().__init__()
+        widths = [1, *[dim] * (num_layers - 1), dim_out]
+        self.layers = nn.ModuleList(GINConv(_norm_layers([first, dim, last])) for first, last in pairwise(widths))
+        self.norms = nn.ModuleList([nn.Identity(), *[nn.BatchNorm1d(dim) for _ in widths[2:]]])
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        for norm, layer in zip(self.norms, self.layers, strict=True):
+            x = layer(norm(x), edge_index)
+        return x
+
+
+def _norm_layers(widths: list[int]) -> nn.Sequential:
+    """Return linear layers with ReLU, then batch norm, between them."""
+    hidden = [(nn.Linear(*pair), nn.ReLU(), nn.BatchNorm1d(pair[1])) for pair in pairwise(widths[:-1])]
+    return nn.Sequential(*chain(*hidden), nn.Linear(widths[-2], widths[-1]))

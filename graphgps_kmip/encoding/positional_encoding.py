@@ -21,6 +21,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import reduce
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
@@ -47,8 +48,11 @@ class PositionalEncoding:
         FROM_CONFIG: Fields that are no options of their own group: name -> config key that has the value.
         on_edges: It is a part of ``dataset.edge_encoder_name``, not of ``dataset.node_encoder_name``.
         random: `compute` draws: it needs a field ``seed``, and graphs have their number in the data set, ``graph_id``.
-        reads: Attributes of a graph, beside ``num_nodes``, on which the values depend.
+        reads: Attributes of a graph, next to ``num_nodes``, on which the values depend.
         version: To be raised when the definition changes, so that values of before are not read from disk.
+        needs_data: Only the graphs of the data set say how wide it is.
+        computed_in_batch: Its module computes the values for each mini-batch, so that none are precomputed.
+        float64: Precomputed values stay float64; otherwise floats are kept as float32.
     """
 
     name: str = ""
@@ -57,6 +61,9 @@ class PositionalEncoding:
     random: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ("edge_index",)
     version: ClassVar[int] = 1
+    needs_data: ClassVar[bool] = False
+    computed_in_batch: ClassVar[bool] = False
+    float64: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
@@ -75,27 +82,13 @@ class PositionalEncoding:
         """Columns of the node or edge features that it takes."""
         return getattr(self, "dim_pe", 0)
 
-    @property
-    def needs_data(self) -> bool:
-        """Whether only the graphs of the data set say how wide it is."""
-        return False
-
-    @property
-    def computed_in_batch(self) -> bool:
-        """Whether its module computes the values for each mini-batch, so that none are precomputed."""
-        return False
-
-    @property
-    def float64(self) -> bool:
-        """Whether precomputed values stay float64; otherwise floats are kept as float32."""
-        return False
-
     def settings(self) -> dict[str, Any]:
-        """Return all that decides the values beside the graph: plain values, which key the cache on disk.
+        """Return all that decides the values next to the graph: plain values, which key the cache on disk.
 
         As a default these are the fields that a subclass adds; a field that shapes the module alone is better left out.
         """
-        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in ENCODER_OPTIONS}
+        names = [field.name for field in fields(self) if field.name not in ENCODER_OPTIONS]
+        return {name: getattr(self, name) for name in names}
 
     def facts(self, graphs: Sequence[Data]) -> dict[str, int]:  # noqa: ARG002
         """Return facts of the whole data set; further instances get them as the setting ``share.<key>``."""
@@ -107,12 +100,7 @@ class PositionalEncoding:
         raise InputError("an encoding has no static method compute(graph, **settings): define it in its class")
 
     def attributes(self, graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[dict[str, Tensor]]:
-        """Return the new attributes of each graph; overridden where many graphs at once are faster.
-
-        Args:
-            graphs (Sequence[Data]): Are not changed.
-            settings (Mapping): What `settings` returns.
-        """
+        """Return the new attributes of each graph, given its `settings`; overridden where many at once are faster."""
         return [self.compute(graph, **settings) for graph in graphs]
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:  # noqa: ARG002
@@ -120,15 +108,14 @@ class PositionalEncoding:
 
         Args:
             dim (int): Width C of the features after it.
-            dim_x (int or None): Width of the raw features, which it maps to C - `width`; None: they are that wide.
+            dim_x (int or None): Width of the raw features, which it maps to C - `width`; None: they have that width.
         """
-        raise InputError(
-            f"{self.group}: {type(self).__name__} has no method encoder(dim, dim_x): define it in its class"
-        )
+        name = type(self).__name__
+        raise InputError(f"{self.group}: {name} has no method encoder(dim, dim_x): define it in its class")
 
     def arguments(self, module: Callable[..., Any]) -> dict[str, Any]:
         """Return the keyword-only arguments of a module that are options of this encoding."""
-        return {one: getattr(self, one) for one in options(module) if hasattr(self, one)}
+        return {name: getattr(self, name) for name in options(module) if hasattr(self, name)}
 
 
 class NodeEncoding(PositionalEncoding):
@@ -182,14 +169,29 @@ class EdgeEncoding(NodeEncoding):
     @property
     def attribute(self) -> str:
         """Attribute of the graphs that holds the values."""
-        return f"edge_pestat_{self.name}"
+        return f"edge_{super().attribute}"
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
         """Return a `KernelEncoder` that is applied to edges."""
         return OnEdges(super().encoder(dim, dim_x), f"pestat_{self.name}", dim - self.dim_pe if self.norm else None)
 
 
-ENCODER_OPTIONS = frozenset(one.name for one in fields(NodeEncoding))
+ENCODER_OPTIONS = frozenset(field.name for field in fields(NodeEncoding))
+
+
+def edge_array(edge_index: Tensor, num_nodes: int, name: str = "edge_index") -> np.ndarray:
+    """Return edges as an array, after a check that the nodes they name exist.
+
+    Shapes: (2, E) -> (2, E), int64.
+
+    Raises:
+        InputError: an edge names a node that does not exist.
+    """
+    edges = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
+    if edges.size and (edges.min() < 0 or edges.max() >= num_nodes):
+        node = edges.min() if edges.min() < 0 else edges.max()
+        raise InputError(f"{name} names node {node}, but the graph has {num_nodes} nodes: number them from 0")
+    return edges
 
 
 class AddEncoding(BaseTransform):
@@ -231,71 +233,63 @@ def encoding_parts(on_edges: bool = False) -> dict[str, Spec]:
 def from_settings(component: type[PositionalEncoding], name: str, settings: Any) -> PositionalEncoding:
     """Return an encoding with the options that a config gives it.
 
-    Args:
-        component (type): Its class.
-        name (str): Name under which it is registered; without a group ``posenc_<name>``, all comes from other keys.
-        settings (Mapping): The config: groups by name, as in a YAML file; what it lacks has the default of its field.
+    The config is a mapping, groups by name, as in a YAML file; what it lacks has the default of its field. Without a
+    group ``posenc_<name>`` (``name`` is the registered one) all comes from other keys.
 
     Raises:
         ConfigError: a value that is not allowed.
     """
     group = settings.get(f"posenc_{name}", {})
-    given = {key: group[key] for key in own_options(component) if key in group}
+    values = {key: group[key] for key in own_options(component) if key in group}
     outside = {"name": name}
     for field, key in component.FROM_CONFIG.items():
         value = reduce(lambda node, part: (node or {}).get(part), key.split("."), settings)
         outside |= {} if value is None else {field: value}
-    return with_options(component, given, f"posenc_{name}", **outside)
+    return with_options(component, values, f"posenc_{name}", **outside)
 
 
-def with_options(base: Any, given: Mapping[str, Any], group: str, **outside: Any) -> Any:
-    """Return an encoding of options by name.
+def with_options(base: Any, changes: Mapping[str, Any], group: str, **outside: Any) -> Any:
+    """Return an encoding, given its class, with some of its options changed; groups of options are mappings.
 
-    Args:
-        base (type): Its class; of a group of options inside it, their default.
-        given (Mapping): Options; those that are left out have their defaults, groups of options are mappings.
-        group (str): Their config group, for errors.
-        **outside: Further arguments, which do not stand in its group.
+    ``group`` is their config group, for errors; ``outside`` are arguments that are not in it.
 
     Raises:
         ConfigError: an unknown option, or a value that is not allowed.
     """
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{group}: expected a group of options, {', '.join(own_options(base))}, got {given!r}")
-    known, rules, values = options(_class(base)), rules_of(_class(base)), {}
-    for key, value in given.items():
-        if key not in known:
-            raise ConfigError(f"{group}.{key}: unknown option.{suggest(key, known)}")
-        if is_dataclass(known[key].default):
-            value = with_options(known[key].default, value, f"{group}.{key}")
+    if not isinstance(changes, Mapping):
+        raise ConfigError(f"{group}: expected a group of options, {', '.join(own_options(base))}, got {changes!r}")
+    base = base() if isinstance(base, type) else base
+    defaults, rules, values = options(type(base)), rules_of(type(base)), {}
+    for key, value in changes.items():
+        if key not in defaults:
+            raise ConfigError(f"{group}.{key}: unknown option.{suggest(key, defaults)}")
+        if is_dataclass(getattr(base, key)):
+            values[key] = with_options(getattr(base, key), value, f"{group}.{key}")
         elif key in rules and (why := refusal(rules[key], value)):
             raise ConfigError(f"{group}.{key}: {why}")
-        values[key] = value
-    return base(**values, **outside) if isinstance(base, type) else replace(base, **values)
+        else:
+            values[key] = value
+    return replace(base, **values, **outside)
 
 
 def own_options(base: Any) -> dict[str, Any]:
     """Return the options of a config group with their defaults: a group inside it as a dict, a sequence as a list."""
-    found = {}
-    for name, parameter in options(_class(base)).items():
-        if name == "name" or name in getattr(base, "FROM_CONFIG", ()):
-            continue
-        value = parameter.default if isinstance(base, type) else getattr(base, name)
-        found[name] = own_options(value) if is_dataclass(value) else list(value) if type(value) is tuple else value
-    return found
+    base = base() if isinstance(base, type) else base
+    outside = {"name", *getattr(base, "FROM_CONFIG", ())}
+    defaults = {name: getattr(base, name) for name in options(type(base)) if name not in outside}
+    return {
+        name: own_options(value) if is_dataclass(value) else list(value) if type(value) is tuple else value
+        for name, value in defaults.items()
+    }
 
 
 def option_keys(base: Any) -> dict[str, Any]:
     """Return key below the config group -> default, with its rule where it has one; those of groups inside it too."""
-    rules, found = rules_of(_class(base)), {}
+    base = base() if isinstance(base, type) else base
+    rules, keys = rules_of(type(base)), {}
     for name, value in own_options(base).items():
         if isinstance(value, dict):
-            inner = options(_class(base))[name].default
-            found |= {f"{name}.{key}": one for key, one in option_keys(inner).items()}
+            keys |= {f"{name}.{key}": default for key, default in option_keys(getattr(base, name)).items()}
         else:
-            found[name] = Default(value, rules[name]) if name in rules else value
-    return found
-
-
-def _class(base: Any) -> type:
-    return base if isinstance(base, type) else type(base)
+            keys[name] = Default(value, rules[name]) if name in rules else value
+    return keys

@@ -1,6 +1,8 @@
-"""Random walk encoding (RWSE): return probabilities of random walks, the diagonals of P, ..., P^k with P = D^-1 A.
+"""Random walk encodings: RWSE of nodes, the diagonals of P, ..., P^k with P = D^-1 A, and RWSEEdge of edges.
 
-Dwivedi et al. 2022, "Graph Neural Networks with Learnable Structural and Positional Representations" (RWPE).
+RWSE: Dwivedi et al. 2022, "Graph Neural Networks with Learnable Structural and Positional Representations" (RWPE). The
+public k-MIP code has an RWSEEdge of edges, of self-loops and of edges to and from two hub nodes; it has no key for the
+numbers of steps and cannot be enabled. Ours has the entries (i, j) of the powers for the edges (i, j) alone.
 
 No power is ever held whole. (P^(a+b))_jj is the dot product of row j of P^a and column j of P^b, so walks of half the
 length do, and in an undirected graph the scaled S = D^-1/2 A D^-1/2 has the same diagonals and equal rows and columns.
@@ -13,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import scipy
@@ -21,9 +23,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphgps_kmip.encoding.positional_encoding import NodeEncoding
+from graphgps_kmip.encoding.positional_encoding import EdgeEncoding, NodeEncoding, edge_array
 from graphgps_kmip.errors import ConfigError, InputError
-from graphgps_kmip.ranges import Each, Range, Registered, whole
+from graphgps_kmip.ranges import FRACTION, NATURAL, Each, Pattern, Range, Registered, whole
 from graphgps_kmip.registry import register
 
 Array = np.ndarray
@@ -32,55 +34,25 @@ Step = Callable[[Array, int], Array]  # (X, half) -> one step more; half counts 
 SMALL = 512  # nodes; a graph up to this size is one dense matrix of walks
 PANEL = 1 << 20  # bytes of one group of small graphs: what the caches of a core hold
 WIDTH = 256  # start nodes of a block: of fewer, calls take most of the time (on a road 1.0 s with 256, 1.7 with 64)
+EDGE_WIDTH = 64  # likewise where entries of edges are read
 DENSE = 0.05  # filled entries above which a product with a dense matrix is the faster one
 DENSE_SIZES = range(64, 4097)  # nodes; of fewer, the overhead of a product decides; of more, memory
-RANGE = re.compile(r"range\(\s*(\d{1,15})\s*(?:,\s*(\d{1,15})\s*)?\)")
+RANGE = r"\s*(?:range\(\s*(\d{1,4})\s*(?:,\s*(\d{1,4})\s*)?\)\s*)?"  # or nothing
 MAX_TIMES = 10_000  # far more steps than any walk needs; each is a column of the encoding
-
-
-@dataclass(frozen=True)
-class TimesFunction:
-    """Rule for ``kernel.times_func``: an empty text, or a range that is neither empty nor longer than `MAX_TIMES`."""
-
-    def allows(self, value: Any) -> bool:
-        """Return whether the value is such a text."""
-        if not isinstance(value, str) or (value.strip() and not RANGE.fullmatch(value.strip())):
-            return False
-        return not value.strip() or 0 < len(_range_of(value)) and _range_of(value)[-1] <= MAX_TIMES
-
-    def __str__(self) -> str:
-        """Return the rule in words."""
-        return f"range(end) or range(start, end) of at least one number, up to {MAX_TIMES}"
-
-
-def _range_of(text: str) -> range:
-    return range(*(int(number) for number in RANGE.fullmatch(text.strip()).groups() if number))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Times:
-    """Numbers of steps, or diffusion times: the config group ``kernel``.
-
-    Args:
-        times (tuple[float], optional): The numbers. (default: ``()``)
-        times_func (str, optional): Instead of them a range, such as ``"range(1, 21)"``. (default: ``""``)
-    """
+    """Numbers of steps, or diffusion times, or a range such as ``"range(1, 21)"``: the config group ``kernel``."""
 
     times: Annotated[Sequence[float], Each(Range(0, 1e6))] = ()
-    times_func: Annotated[str, TimesFunction()] = ""
+    times_func: Annotated[str, Pattern(RANGE, "range(end) or range(start, end), with ends up to 9999")] = ""
 
     def numbers(self, group: str) -> list[float]:
-        """Return the numbers.
-
-        Args:
-            group (str): Config group of the encoding, for errors.
-
-        Raises:
-            ConfigError: there are none, or the function is not a range.
-        """
-        if not TimesFunction().allows(self.times_func):
-            raise ConfigError(f"{group}.kernel.times_func: expected {TimesFunction()}, got {self.times_func[:100]!r}")
-        numbers = list(_range_of(self.times_func)) if self.times_func.strip() else list(self.times)
+        """Return the numbers; a `ConfigError` that names the config group of the encoding where there are none."""
+        match = re.fullmatch(RANGE, self.times_func)
+        ends = [int(number) for number in match.groups() if number] if match else []
+        numbers = list(range(*ends)) if ends else list(self.times)
         if not numbers:
             raise ConfigError(f"{group}.kernel: it names no times: set times_func to range(1, 21), or times to a list")
         return numbers
@@ -117,23 +89,34 @@ class RWSE(TimesEncoding):
 
     def attributes(self, graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[dict[str, Tensor]]:
         """Return the `return_probabilities`, of all graphs at once."""
-        edges, sizes = joined(graphs)
+        edges, sizes = join_graphs(graphs)
         return [{self.attribute: part} for part in return_probabilities(edges, sizes, **settings).split(sizes)]
 
 
-def joined(graphs: Sequence[Data]) -> tuple[Tensor, list[int]]:
+@register("encoding", "RWSEEdge")
+class RWSEEdge(TimesEncoding, EdgeEncoding):
+    """Probabilities of random walks from one end of an edge to the other."""
+
+    kernel: Steps = Steps(times_func="range(1, 21)")
+    num_global: Annotated[int, NATURAL] = 2  # public, and without influence, as the next one: see above
+    global_edge_dropout: Annotated[float, FRACTION] = 0.2
+    norm: ClassVar[bool] = True
+
+    def attributes(self, graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[dict[str, Tensor]]:
+        """Return the `edge_walk_probabilities`, of all graphs at once."""
+        edges, sizes = join_graphs(graphs)
+        table = edge_walk_probabilities(edges, sum(sizes), **settings)
+        return [{self.attribute: part} for part in table.split([graph.num_edges for graph in graphs])]
+
+
+def join_graphs(graphs: Sequence[Data]) -> tuple[Tensor, list[int]]:
     """Return the edges of graphs one after another, in node numbers of all of them, and the sizes of the graphs."""
     sizes = [graph.num_nodes for graph in graphs]
     starts = torch.tensor([0, *sizes]).cumsum(0)
     return torch.cat([graph.edge_index + start for graph, start in zip(graphs, starts, strict=False)], dim=1), sizes
 
 
-def sorted_steps(times: Sequence[int]) -> list[int]:
-    """Return numbers of steps in ascending order.
-
-    Raises:
-        InputError: there are none, or one is negative or no whole number.
-    """
+def _sort_steps(times: Sequence[int]) -> list[int]:
     if not len(times) or any(time < 0 or time != int(time) for time in times):
         raise InputError(f"kernel.times must be one or more whole numbers of steps from 0 on, got {list(times)}")
     return sorted(int(time) for time in times)
@@ -154,20 +137,18 @@ def return_probabilities(
     Args:
         edge_index (Tensor): Edges of one graph, or of several graphs one after another, as in a `Batch`; directed or
             not.
-        sizes (int or Sequence[int]): Number of nodes, of each graph. Many small graphs at once are faster than one by
-            one.
+        sizes (int or Sequence[int]): Number of nodes of each graph; many small graphs at once are faster.
         times (Sequence[int]): Numbers of steps; the columns come in ascending order, as in the public code.
-        dtype (dtype, optional): Of the result and of all sums (of positive numbers: the relative error is a few
-            roundings). (default: ``torch.float32``)
-        memory (int, optional): Bytes that the walks of one block of nodes of a large graph may take, next to the graph
-            itself (some copies of it) and the result. Small graphs take a few MB at a time. (default: ``256 << 20``)
+        dtype (dtype, optional): Of the result and of all sums. (default: ``torch.float32``)
+        memory (int, optional): Bytes that the walks of one block of nodes of a large graph may take, next to some
+            copies of the graph and the result. (default: ``256 << 20``)
 
     Shapes: edge_index (2, E) -> (N, len(times)).
 
     Raises:
         InputError: no times, negative ones or fractions, or edges that leave their graph.
     """
-    times = sorted_steps(times)
+    times = _sort_steps(times)
     sizes = np.atleast_1d(np.asarray(sizes, dtype=np.int64))
     edges = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
     graph = np.repeat(np.arange(len(sizes)), sizes)
@@ -178,16 +159,72 @@ def return_probabilities(
     rank[order] = np.arange(len(order))
     adjacency = scipy.sparse.csr_array((np.ones(edges.shape[1]), tuple(rank[edges])), shape=(len(graph),) * 2)
     numpy_dtype = torch.empty(0, dtype=dtype).numpy().dtype
-    found = np.ones((len(graph), len(times)), numpy_dtype)  # 1 is right for no steps at all
+    values = np.ones((len(graph), len(times)), numpy_dtype)  # 1 is right for no steps at all
     halves = (times[-1] + 1) // 2
-    for nodes, diagonals in _parts(adjacency, np.sort(sizes), halves, numpy_dtype, memory):
+    for nodes, diagonals in _walk_parts(adjacency, np.sort(sizes), halves, numpy_dtype, memory):
         for steps, diagonal in enumerate(islice(diagonals, times[-1]), start=1):
             for column in np.flatnonzero(np.equal(times, steps)):
-                found[nodes, column] = diagonal
-    return torch.from_numpy(found[rank])
+                values[nodes, column] = diagonal
+    return torch.from_numpy(values[rank])
 
 
-def _parts(
+def edge_walk_probabilities(
+    edge_index: Tensor,
+    num_nodes: int,
+    times: Sequence[int],
+    *,
+    dtype: torch.dtype = torch.float32,
+    memory: int = 256 << 20,
+) -> Tensor:
+    """Return how likely a random walk along the edges, started at i, is at j after each number of steps.
+
+    A walk that is at a neighbour j of i after k steps has not been further away from i than (k + 1) / 2 hops.
+
+    Args:
+        edge_index (Tensor): Edges (i, j) of one graph, or of several graphs one after another, as in a `Batch`.
+        num_nodes (int): N.
+        times (Sequence[int]): Numbers of steps; the columns come in ascending order.
+        dtype (dtype, optional): Of the result and of all sums. (default: ``torch.float32``)
+        memory (int, optional): Bytes that the walks of one block of start nodes may take. (default: ``256 << 20``)
+
+    Shapes: edge_index (2, E) -> (E, len(times)).
+
+    Raises:
+        InputError: no times, negative ones or fractions, or an edge names a node that does not exist.
+    """
+    times = _sort_steps(times)
+    source, target = edge_array(edge_index, num_nodes)
+    numpy_dtype = torch.empty(0, dtype=dtype).numpy().dtype
+    adjacency = scipy.sparse.csr_array((np.ones(len(source)), (source, target)), shape=(num_nodes,) * 2)
+    pattern = (adjacency + adjacency.T).tocsr()
+    degree = adjacency.sum(axis=1)
+    back = (scipy.sparse.diags_array(1 / degree.clip(min=1)) @ adjacency).T.tocsr()  # P^T: walks are columns
+    back = back.astype(numpy_dtype)
+    by_source = source.argsort(kind="stable")
+    first = source[by_source].searchsorted(np.arange(num_nodes + 1))
+    values = np.zeros((len(source), len(times)), numpy_dtype)
+    if not pattern.nnz:
+        return torch.from_numpy(values)
+    order = scipy.sparse.csgraph.reverse_cuthill_mckee(pattern, symmetric_mode=True).astype(np.int64)
+    order = order[np.diff(pattern.indptr)[order] > 0]  # neighbours are close in it
+    width = int(np.clip(memory // (3 * num_nodes * numpy_dtype.itemsize), 1, EDGE_WIDTH))  # two arrays of walks
+    for block in np.split(order, range(width, len(order), width)):
+        edges = by_source[_concatenate_rows(first, block)]
+        starts = np.repeat(np.arange(len(block)), first[block + 1] - first[block])  # column of each edge's walk
+        ball, _ = _nodes_within(pattern, block, max((times[-1] + 1) // 2, 1))
+        place = np.empty(num_nodes, np.int64)
+        place[ball] = np.arange(len(ball))
+        ends, step = place[target[edges]], back[ball][:, ball]
+        walks = np.eye(len(ball), len(block), dtype=numpy_dtype)  # (nodes, starts)
+        for steps in range(times[-1] + 1):
+            for column in np.flatnonzero(np.equal(times, steps)):
+                values[edges, column] = walks[ends, starts]
+            if steps < times[-1]:
+                walks = step @ walks
+    return torch.from_numpy(values)
+
+
+def _walk_parts(
     adjacency: scipy.sparse.csr_array, sizes: Array, halves: int, dtype: np.dtype, memory: int
 ) -> Iterator[tuple[Array, Iterator[Array]]]:
     """Yield nodes and the diagonals of their walks, small graphs first (they come first)."""
@@ -198,13 +235,13 @@ def _parts(
         stop = graph + 1
         while stop < num_small and (stop + 1 - graph) * sizes[stop] ** 2 * dtype.itemsize <= PANEL:
             stop += 1
-        yield np.arange(starts[graph], starts[stop]), _group(matrices, starts[graph : stop + 1])
+        yield np.arange(starts[graph], starts[stop]), _walk_small_graphs(matrices, starts[graph : stop + 1])
         graph = stop
     if num_small < len(sizes):
         pattern = adjacency if len(matrices) == 1 else (adjacency + adjacency.T).tocsr()
-        width = int(np.clip(memory // (4 * adjacency.shape[0] * dtype.itemsize), 1, WIDTH))  # 4: see _diagonals
-        for block in _blocks(pattern, starts[num_small], width):
-            yield block, _block(matrices, pattern, block, halves)
+        width = int(np.clip(memory // (4 * adjacency.shape[0] * dtype.itemsize), 1, WIDTH))  # 4: see _iterate_diagonals
+        for block in _grow_blocks(pattern, starts[num_small], width):
+            yield block, _walk_block(matrices, pattern, block, halves)
 
 
 def _transitions(adjacency: scipy.sparse.csr_array, dtype: np.dtype) -> list[scipy.sparse.csr_array]:
@@ -218,7 +255,7 @@ def _transitions(adjacency: scipy.sparse.csr_array, dtype: np.dtype) -> list[sci
     return [steps.T.tocsr(), steps]
 
 
-def _diagonals(steps: list[Step], start: Array) -> Iterator[Array]:
+def _iterate_diagonals(steps: list[Step], start: Array) -> Iterator[Array]:
     """Yield the diagonals of P, P^2, ...; at most four arrays of the size of the walks are alive."""
     left = right = start
     half = 0
@@ -231,7 +268,7 @@ def _diagonals(steps: list[Step], start: Array) -> Iterator[Array]:
         yield np.einsum("...ij,...ij->...j", left, right)
 
 
-def _group(matrices: list[scipy.sparse.csr_array], starts: Array) -> Iterator[Array]:
+def _walk_small_graphs(matrices: list[scipy.sparse.csr_array], starts: Array) -> Iterator[Array]:
     """Yield the diagonals of several small graphs: all walks of all of them in one (graphs, nodes, starts) array."""
     sizes = np.diff(starts)
     count, largest = len(sizes), sizes[-1]
@@ -251,15 +288,15 @@ def _group(matrices: list[scipy.sparse.csr_array], starts: Array) -> Iterator[Ar
         return lambda walks, _: (sparse @ walks.reshape(count * largest, largest)).reshape(shape)
 
     start = np.broadcast_to(np.eye(largest, dtype=matrices[0].dtype), shape)
-    for diagonal in _diagonals([step(matrix) for matrix in matrices], start):
+    for diagonal in _iterate_diagonals([step(matrix) for matrix in matrices], start):
         yield diagonal.reshape(-1)[padded]
 
 
-def _block(
+def _walk_block(
     matrices: list[scipy.sparse.csr_array], pattern: scipy.sparse.csr_array, block: Array, halves: int
 ) -> Iterator[Array]:
     """Yield the diagonals of the walks that start in a block of nodes, held for the nodes they can have reached."""
-    ball, counts = nodes_within(pattern, block, halves)
+    ball, counts = _nodes_within(pattern, block, halves)
 
     def step(matrix: scipy.sparse.csr_array) -> Step:
         local = matrix[ball][:, ball]
@@ -267,21 +304,21 @@ def _block(
             local = local.toarray()
         return lambda walks, half: local[: counts[half], : counts[half - 1]] @ walks
 
-    return _diagonals([step(matrix) for matrix in matrices], np.eye(len(block), dtype=matrices[0].dtype))
+    return _iterate_diagonals([step(matrix) for matrix in matrices], np.eye(len(block), dtype=matrices[0].dtype))
 
 
-def nodes_within(pattern: scipy.sparse.csr_array, block: Array, hops: int) -> tuple[Array, Array]:
+def _nodes_within(pattern: scipy.sparse.csr_array, block: Array, hops: int) -> tuple[Array, Array]:
     """Return the nodes within so many hops of a block, nearest first, and how many are within 0, 1, ..., hops."""
     seen = np.zeros(pattern.shape[0], bool)
     seen[block] = True
     reached = [block]
     for _ in range(hops):
-        reached.append(_unseen(pattern, reached[-1], seen))
-    return np.concatenate(reached), np.cumsum([len(one) for one in reached])
+        reached.append(_visit_neighbors(pattern, reached[-1], seen))
+    return np.concatenate(reached), np.cumsum([len(ring) for ring in reached])
 
 
-def _blocks(pattern: scipy.sparse.csr_array, first: int, width: int) -> Iterator[Array]:
-    """Yield blocks of at most ``width`` nodes that lie close together, of the nodes from ``first`` on."""
+def _grow_blocks(pattern: scipy.sparse.csr_array, first: int, width: int) -> Iterator[Array]:
+    """Yield blocks of at most ``width`` nodes that are close together, of the nodes from ``first`` on."""
     seen = np.arange(pattern.shape[0]) < first
     block = np.empty(0, np.int64)
     order = scipy.sparse.csgraph.reverse_cuthill_mckee(pattern, symmetric_mode=True)  # neighbours are close in it
@@ -296,20 +333,20 @@ def _blocks(pattern: scipy.sparse.csr_array, first: int, width: int) -> Iterator
                 yield block
                 block = block[:0]
                 break
-            front = _unseen(pattern, front, seen, width - len(block))
+            front = _visit_neighbors(pattern, front, seen, width - len(block))
     if len(block):
         yield block
 
 
-def _unseen(pattern: scipy.sparse.csr_array, nodes: Array, seen: Array, limit: int | None = None) -> Array:
+def _visit_neighbors(pattern: scipy.sparse.csr_array, nodes: Array, seen: Array, limit: int | None = None) -> Array:
     """Return neighbours of the nodes that were not seen before, at most ``limit``, and mark them as seen."""
-    found = pattern.indices[ranges(pattern.indptr, nodes)]
-    found = np.unique(found[~seen[found]])[:limit]
-    seen[found] = True
-    return found
+    neighbors = pattern.indices[_concatenate_rows(pattern.indptr, nodes)]
+    neighbors = np.unique(neighbors[~seen[neighbors]])[:limit]
+    seen[neighbors] = True
+    return neighbors
 
 
-def ranges(first: Array, rows: Array) -> Array:
+def _concatenate_rows(first: Array, rows: Array) -> Array:
     """Return first[row], ..., first[row + 1] - 1 of one row after the other."""
     count = (first[rows + 1] - first[rows]).astype(np.int64)
     return np.arange(count.sum()) + np.repeat(first[rows] - (np.cumsum(count) - count), count)

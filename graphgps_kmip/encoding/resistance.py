@@ -8,7 +8,7 @@ gets an embedding of as many numbers as there are edges, and a random projection
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from graphgps_kmip.encoding.positional_encoding import EdgeEncoding, NodeEncoding
-from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.encoding.positional_encoding import EdgeEncoding, NodeEncoding, edge_array
+from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.ranges import Range, Registered
 from graphgps_kmip.registry import register
 
@@ -50,30 +50,19 @@ class ERN(NodeEncoding):
         return self.er_dim == "none"
 
     def facts(self, graphs: Sequence[Data]) -> dict[str, int]:
-        """Return the width that holds the embedding of every graph, those that validate and test included.
-
-        A number of columns scales nothing and says nothing about them, and with fewer their embeddings would lose rows.
-        It is derived from the data, so it is no value of ``er_dim``: a run would not be found again under a config that
-        it has changed.
-        """
+        """Return the width that holds the embedding of every graph, those that validate and test included."""
         if not self.needs_data or not len(graphs):
             return {}
         return {"dim_er": max(embedding_width(graph.num_nodes, graph.num_edges, self.accuracy) for graph in graphs)}
 
     @property
     def num_columns(self) -> int:
-        """Return the columns of the embedding.
-
-        Raises:
-            ConfigError: ``er_dim`` is no number, or says none before the data was seen.
-        """
-        given = str(self.dim_er) if self.needs_data else str(self.er_dim)
-        if not given.isdecimal() or int(given) < 1:
-            raise ConfigError(
-                f"{self.group}.er_dim: expected a number, or none to take the width of the loaded data, got "
-                f"{self.er_dim!r}"
-            )
-        return int(given)
+        """Return the columns of the embedding; a `ConfigError` where ``er_dim`` is no number, or none without data."""
+        columns = str(self.dim_er) if self.needs_data else str(self.er_dim)
+        if not columns.isdecimal() or int(columns) < 1:
+            expected = "a number, or none to take the width of the loaded data"
+            raise ConfigError(f"{self.group}.er_dim: expected {expected}, got {self.er_dim!r}")
+        return int(columns)
 
     def settings(self) -> dict[str, Any]:
         """Return accuracy, width and seed."""
@@ -108,29 +97,27 @@ def effective_resistances(edge_index: Tensor, num_nodes: int, pairs: Tensor) -> 
     self-loops not at all. Cost: one solve for each node of the pairs, a block of them at a time; above `DENSE` nodes
     with sparse factors, which stay small on road graphs, planar graphs and trees.
 
-    Args:
-        edge_index (Tensor): Edges of one graph.
-        num_nodes (int): N.
-        pairs (Tensor): Nodes i and j.
-
     Shapes: edge_index (2, E), pairs (2, P) -> (P,), float64.
 
     Raises:
         InputError: an edge or a pair names a node that does not exist.
     """
     circuit = _Circuit(edge_index, num_nodes)
-    first, second = _ends(pairs, num_nodes, "pairs")
+    first, second = edge_array(pairs, num_nodes, "pairs")
     nodes, column = np.unique(np.concatenate([first, second]), return_inverse=True)
     diagonal, between = np.zeros(len(nodes)), np.zeros(len(first))
     column_first, column_second = column[: len(first)], column[len(first) :]
-    for part in _blocks(len(nodes), num_nodes):
-        inverse = circuit.solve(_units(nodes[part], num_nodes))  # (N, len(part))
-        diagonal[part] = inverse[nodes[part], np.arange(part.stop - part.start)]
+    for part in _split_columns(len(nodes), num_nodes):
+        columns = np.arange(part.stop - part.start)
+        units = np.zeros((num_nodes, len(columns)))
+        units[nodes[part], columns] = 1.0
+        inverse = circuit.solve(units)
+        diagonal[part] = inverse[nodes[part], columns]
         here = np.flatnonzero((column_first >= part.start) & (column_first < part.stop))
         between[here] = inverse[second[here], column_first[here] - part.start]
-    found = diagonal[column_first] + diagonal[column_second] - 2 * between
-    found[circuit.component[first] != circuit.component[second]] = np.inf
-    return torch.from_numpy(np.where(first == second, 0.0, found).clip(min=0.0))
+    resistances = diagonal[column_first] + diagonal[column_second] - 2 * between
+    resistances[circuit.component[first] != circuit.component[second]] = np.inf
+    return torch.from_numpy(np.where(first == second, 0.0, resistances).clip(min=0.0))
 
 
 def edge_resistances(edge_index: Tensor, num_nodes: int, accuracy: float = 0.1, seed: int = 0) -> Tensor:
@@ -138,74 +125,55 @@ def edge_resistances(edge_index: Tensor, num_nodes: int, accuracy: float = 0.1, 
 
     A projection to k rows takes k solves, the exact values take N. So graphs of up to :math:`8 \ln(E) / \epsilon^2`
     nodes (6,000 to 12,000 with the default) get exact values, larger ones sums over so many random rows, which are held
-    one block at a time: right to a factor of 1 +- epsilon with high probability.
-
-    Args:
-        edge_index (Tensor): Edges of one graph; a self-loop has resistance 0.
-        num_nodes (int): N.
-        accuracy (float, optional): Epsilon. (default: 0.1)
-        seed (int, optional): Of the random signs. (default: 0)
+    one block at a time: right to a factor of 1 +- epsilon (``accuracy``) with high probability. ``seed`` is that of the
+    random signs.
 
     Shapes: edge_index (2, E) -> (E,), float64.
 
     Raises:
-        InputError: accuracy <= 0, or an edge names a node that does not exist.
+        InputError: an edge names a node that does not exist.
     """
     rows = _enough_rows(edge_index.size(1), accuracy)
     if num_nodes <= rows:
         return effective_resistances(edge_index, num_nodes, edge_index)
-    first, second = _ends(edge_index, num_nodes, "edge_index")
-    found = np.zeros(len(first))
-    for _, columns in _projected(_Circuit(edge_index, num_nodes), rows, np.random.default_rng(seed)):
-        found += np.square(columns[first] - columns[second]).sum(axis=1)
-    return torch.from_numpy(found)
+    first, second = edge_array(edge_index, num_nodes)
+    resistances = np.zeros(len(first))
+    for _, columns in _project(_Circuit(edge_index, num_nodes), rows, np.random.default_rng(seed)):
+        resistances += np.square(columns[first] - columns[second]).sum(axis=1)
+    return torch.from_numpy(resistances)
 
 
 def resistance_embedding(edge_index: Tensor, num_nodes: int, rows: int, rng: np.random.Generator) -> Tensor:
     r"""Return the columns of :math:`Z = Q B L^+`, one for each node, Q random signs :math:`\pm 1 / \sqrt{rows}`.
 
     The expectation of :math:`|Z_i - Z_j|^2` is r_ij inside a connected component, over each of which the embedding has
-    mean 0. It depends on the draw: only distances have a meaning. An isolated node is 0.
-
-    Args:
-        edge_index (Tensor): Edges of one graph, as in `effective_resistances`.
-        num_nodes (int): N.
-        rows (int): K; distances are right to a few times sqrt(2 / k).
-        rng (np.random.Generator): Where the signs come from.
+    mean 0. It depends on the draw: only distances have a meaning, right to a few times sqrt(2 / rows). An isolated node
+    is 0.
 
     Shapes: edge_index (2, E) -> (N, rows), float64.
 
     Raises:
-        InputError: rows < 1, or an edge names a node that does not exist.
+        InputError: an edge names a node that does not exist.
     """
-    if rows < 1:
-        raise InputError(f"a resistance embedding needs 1 row or more, got {rows}: check posenc_ERN.er_dim")
-    circuit, found = _Circuit(edge_index, num_nodes), np.zeros((num_nodes, rows))
-    for part, columns in _projected(circuit, rows, rng):
-        found[:, part] = columns - _means(columns, circuit.component)[circuit.component]
-    return torch.from_numpy(found)
+    circuit, embedding = _Circuit(edge_index, num_nodes), np.zeros((num_nodes, rows))
+    component = circuit.component
+    members = scipy.sparse.csr_array((np.ones(num_nodes), (component, np.arange(num_nodes))))
+    sizes = np.bincount(component)[:, None]
+    for part, columns in _project(circuit, rows, rng):
+        embedding[:, part] = columns - ((members @ columns) / sizes)[component]
+    return torch.from_numpy(embedding)
 
 
 def embedding_width(num_nodes: int, num_edges: int, accuracy: float) -> int:
     r"""Return the rows of a graph's embedding, :math:`\min(\lceil N / 2 \rceil, \lceil 8 \ln(E) / \epsilon^2 \rceil)`.
 
-    One at least. As in the public code; with its accuracy of 0.1 the first bound wins up to 10,000 nodes, and distances
-    are right to a few times 2 / sqrt(N).
-
-    Args:
-        num_nodes (int): N.
-        num_edges (int): E, directed edges.
-        accuracy (float): Epsilon.
-
-    Raises:
-        InputError: accuracy <= 0.
+    One at least; E directed edges, accuracy epsilon. As in the public code; with its accuracy of 0.1 the first bound
+    wins up to 10,000 nodes, and distances are right to a few times 2 / sqrt(N).
     """
     return max(1, min(math.ceil(num_nodes / 2), _enough_rows(num_edges, accuracy)))
 
 
 def _enough_rows(num_edges: int, accuracy: float) -> int:
-    if accuracy <= 0:
-        raise InputError(f"the accuracy of effective resistances must be above 0, got {accuracy}")
     return math.ceil(8 * math.log(max(num_edges, 1)) / accuracy**2)
 
 
@@ -217,13 +185,13 @@ class _Circuit:
     """
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
-        ends = np.sort(_ends(edge_index, num_nodes, "edge_index"), axis=0)
+        ends = np.sort(edge_array(edge_index, num_nodes), axis=0)
         keys = np.unique(ends[0] * num_nodes + ends[1])
         row, column = np.divmod(keys, max(num_nodes, 1))
-        self.row, self.column = row[row != column], column[row != column]  # of each wire, once
-        wires, shape = np.arange(len(self.row)), (len(self.row), num_nodes)
-        forth = scipy.sparse.csr_array((np.ones(len(wires)), (wires, self.row)), shape=shape)
-        back = scipy.sparse.csr_array((np.ones(len(wires)), (wires, self.column)), shape=shape)
+        row, column = row[row != column], column[row != column]  # of each wire, once
+        wires, shape = np.arange(len(row)), (len(row), num_nodes)
+        forth = scipy.sparse.csr_array((np.ones(len(wires)), (wires, row)), shape=shape)
+        back = scipy.sparse.csr_array((np.ones(len(wires)), (wires, column)), shape=shape)
         self.incidence = forth - back  # B, (wires, N)
         laplacian = (self.incidence.T @ self.incidence).tocsr()
         self.component = np.empty(0, np.int64)
@@ -231,47 +199,24 @@ class _Circuit:
             self.component = scipy.sparse.csgraph.connected_components(laplacian, directed=False)[1]
         earth = np.zeros(num_nodes)
         earth[np.unique(self.component, return_index=True)[1]] = 1.0
-        self.solve = _solver((laplacian + scipy.sparse.diags_array(earth)).tocsc())
+        matrix = (laplacian + scipy.sparse.diags_array(earth)).tocsc()
+        if num_nodes <= DENSE:
+            factor = torch.linalg.cholesky(torch.from_numpy(matrix.toarray()))  # SciPy's takes all cores
+            self.solve = lambda right: torch.cholesky_solve(torch.from_numpy(right), factor).numpy()
+        else:  # symmetric positive definite: pivots stay on the diagonal, and the order is that of minimum degree
+            order = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
+            self.solve = scipy.sparse.linalg.splu(matrix, **order).solve
 
 
-def _solver(matrix: scipy.sparse.csc_array) -> Callable[[Array], Array]:
-    if matrix.shape[0] <= DENSE:
-        factor = torch.linalg.cholesky(torch.from_numpy(matrix.toarray()))  # SciPy's takes all cores in each process
-        return lambda right: torch.cholesky_solve(torch.from_numpy(right), factor).numpy()
-    # Symmetric positive definite: pivots stay on the diagonal, and the order is that of minimum degree.
-    order = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0, "options": {"SymmetricMode": True}}
-    return scipy.sparse.linalg.splu(matrix, **order).solve
-
-
-def _projected(circuit: _Circuit, rows: int, rng: np.random.Generator) -> Iterator[tuple[slice, Array]]:
+def _project(circuit: _Circuit, rows: int, rng: np.random.Generator) -> Iterator[tuple[slice, Array]]:
     """Yield blocks of columns of (Q B L^+)^T, each (N, some rows), up to a constant in each component."""
     wires, num_nodes = circuit.incidence.shape
-    for part in _blocks(rows, max(wires, num_nodes)):
+    for part in _split_columns(rows, max(wires, num_nodes)):
         signs = rng.integers(0, 2, (wires, part.stop - part.start)) * 2.0 - 1
         yield part, circuit.solve(circuit.incidence.T @ signs) / math.sqrt(rows)
 
 
-def _blocks(count: int, height: int) -> Iterator[slice]:
+def _split_columns(count: int, height: int) -> Iterator[slice]:
     """Yield slices of 0..count of which each column of that height fits into a block."""
     width = max(1, ENTRIES // max(height, 1))
     yield from (slice(start, min(start + width, count)) for start in range(0, count, width))
-
-
-def _means(columns: Array, component: Array) -> Array:
-    """Return the mean of the rows of each component: (N, C) -> (components, C)."""
-    sizes = np.bincount(component)
-    members = scipy.sparse.csr_array((np.ones(len(component)), (component, np.arange(len(component)))))
-    return (members @ columns) / sizes[:, None]
-
-
-def _units(nodes: Array, num_nodes: int) -> Array:
-    units = np.zeros((num_nodes, len(nodes)))
-    units[nodes, np.arange(len(nodes))] = 1.0
-    return units
-
-
-def _ends(pairs: Tensor, num_nodes: int, name: str) -> Array:
-    ends = pairs.cpu().numpy().astype(np.int64).reshape(2, -1)
-    if ends.size and (ends.min() < 0 or ends.max() >= num_nodes):
-        raise InputError(f"{name} names node {ends.max()} or a negative one, but the graph has {num_nodes} nodes")
-    return ends

@@ -18,7 +18,7 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder, precomputed
 from graphgps_kmip.encoding.laplacian import random_signs
-from graphgps_kmip.encoding.positional_encoding import NodeEncoding
+from graphgps_kmip.encoding.positional_encoding import NodeEncoding, edge_array
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import Choice, whole
 from graphgps_kmip.registry import register
@@ -37,9 +37,9 @@ class SVD(NodeEncoding):
 
     Args:
         rank (int, optional): Singular vectors d_r. (default: 16)
-        matrix (str, optional): Key of `MATRICES`. (default: ``"adjacency"``)
+        matrix (str, optional): M, a key of `MATRICES`. (default: ``"adjacency"``)
         steps (int, optional): Steps of the matrix ``random_walk``. (default: 4)
-        scale (str, optional): Key of `SCALES`. (default: ``"root"``)
+        scale (str, optional): Power of the singular values in both factors, of `SCALES`. (default: ``"root"``)
         sides (str, optional): ``"left"``, or ``"both"`` for d_r columns of the right factor, too: those of a directed
             graph tell sources from targets. (default: ``"left"``)
     """
@@ -72,14 +72,7 @@ class SVDEncoder(nn.Module):
     Singular vectors have no sign: in training each is flipped with probability 1/2, left and right ones together (one
     draw per batch and vector, as `LapPEEncoder` does).
 
-    Args:
-        encoder (KernelEncoder): Of the factor.
-        rank (int): Singular vectors d_r.
-
     Shapes: batch.x (N, dim_x), batch.pestat_SVD (N, d_r or 2 d_r) -> batch.x (N, C), in the dtype of the weights.
-
-    Raises:
-        InputError: values missing, or of other than K columns.
     """
 
     def __init__(self, encoder: KernelEncoder, rank: int) -> None:
@@ -92,17 +85,11 @@ class SVDEncoder(nn.Module):
         values = precomputed(batch, name, f"pestat_{name}", (columns,), "rank")
         if self.training:
             values = values * random_signs(values[:, : self.rank]).repeat(columns // self.rank)
-        return self.encoder.append(batch, values)
+        return self.encoder.encode(batch, values)
 
 
 def svd_factors(
-    edge_index: Tensor,
-    num_nodes: int,
-    rank: int,
-    matrix: str = "adjacency",
-    *,
-    steps: int = 4,
-    scale: str = "root",
+    edge_index: Tensor, num_nodes: int, rank: int, matrix: str = "adjacency", *, steps: int = 4, scale: str = "root"
 ) -> tuple[Tensor, Tensor]:
     r"""Return the factors of the best approximation of rank d_r of a matrix M of pairs of nodes.
 
@@ -113,56 +100,39 @@ def svd_factors(
     :math:`\pm\lambda`, which all bipartite graphs have, do not mix: the positive one comes first. Components of the
     graph are decomposed one by one. No gradients.
 
-    Args:
-        edge_index (Tensor): Edges; a repeated one counts once.
-        num_nodes (int): N; 0 is allowed.
-        rank (int): Columns d_r. Those behind the numerical rank of M, and so behind N, are 0.
-        matrix (str, optional): Key of `MATRICES`. (default: ``"adjacency"``)
-        steps (int, optional): Of the matrix ``random_walk``. (default: 4)
-        scale (str, optional): Key of `SCALES`: the power of the singular values in both factors. (default: ``"root"``)
+    Options are those of `SVD`. A repeated edge counts once. Columns after the numerical rank of M, or after N, are 0.
 
     Shapes: edge_index (2, E) -> F (N, d_r), G (N, d_r), float64, on the CPU.
 
     Raises:
         InputError: an edge to a node that does not exist, or a matrix that would be too large.
     """
-    edges = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
-    if edges.size and (edges.min() < 0 or edges.max() >= num_nodes):
-        raise InputError(f"edge_index names node {edges.max()}, but the graph has {num_nodes} nodes")
+    edges = edge_array(edge_index, num_nodes)
     adjacency = scipy.sparse.csr_array((np.ones(edges.shape[1]), tuple(edges)), shape=(num_nodes, num_nodes))
     adjacency.data[:] = 1  # of repeated edges, which the constructor has added up
-    found = []  # value, its sign, its component, left and right vector
-    for nodes in _components(adjacency, alone=matrix == "proximity"):
-        left, values, right = _triplets(adjacency[nodes][:, nodes], rank, matrix, steps)
-        found += [(abs(value), value, nodes, left[:, i], right[:, i]) for i, value in enumerate(values)]
-    return _assembled(found, num_nodes, rank, SCALES[scale])
-
-
-def _components(adjacency: scipy.sparse.csr_array, alone: bool) -> list[Array]:
-    """Return the nodes of each component, those of a single node only if its row of the matrix is not 0."""
-    if not adjacency.shape[0]:
-        return []
-    _, label = scipy.sparse.csgraph.connected_components(adjacency, directed=False)
-    order = np.argsort(label, kind="stable")
-    parts = np.split(order, np.cumsum(np.bincount(label))[:-1])
-    loops = adjacency.diagonal() > 0
-    return [nodes for nodes in parts if alone or len(nodes) > 1 or loops[nodes[0]]]
-
-
-def _assembled(found: list, num_nodes: int, rank: int, power: float) -> tuple[Tensor, Tensor]:
-    """Return both factors from the singular values of all components, the largest first."""
-    largest = max((one[0] for one in found), default=0.0)
-    kept = [one for one in found if one[0] > NO_RANK * largest]
-    # Rounded, so that of +-lambda, which are equal but for the last digits, the positive one is always first.
-    kept.sort(key=lambda one: (-round(one[0] / largest, 9), one[1] < 0))
     factors = np.zeros((2, num_nodes, rank))
-    for column, (size, value, nodes, left, right) in enumerate(kept[:rank]):
-        factors[0, nodes, column] = left * size**power
-        factors[1, nodes, column] = right * np.sign(value) * size**power
+    if not num_nodes:
+        return torch.from_numpy(factors[0]), torch.from_numpy(factors[1])
+    _, label = scipy.sparse.csgraph.connected_components(adjacency, directed=False)
+    components = np.split(np.argsort(label, kind="stable"), np.cumsum(np.bincount(label))[:-1])
+    loops = adjacency.diagonal() > 0
+    triplets = []  # value, its component, left and right vector
+    for nodes in components:
+        if len(nodes) > 1 or loops[nodes[0]] or matrix == "proximity":  # else its row of the matrix is 0
+            left, values, right = _decompose(adjacency[nodes][:, nodes], rank, matrix, steps)
+            triplets += [(value, nodes, left[:, i], right[:, i]) for i, value in enumerate(values)]
+    largest = max((abs(value) for value, *_ in triplets), default=0.0)
+    triplets = [triplet for triplet in triplets if abs(triplet[0]) > NO_RANK * largest]
+    # Rounded, so that of +-lambda, which are equal but for the last digits, the positive one is always first.
+    triplets.sort(key=lambda triplet: (-round(abs(triplet[0]) / largest, 9), triplet[0] < 0))
+    for column, (value, nodes, left, right) in enumerate(triplets[:rank]):
+        size = abs(value) ** SCALES[scale]
+        factors[0, nodes, column] = left * size
+        factors[1, nodes, column] = right * np.sign(value) * size
     return torch.from_numpy(factors[0]), torch.from_numpy(factors[1])
 
 
-def _triplets(adjacency: scipy.sparse.csr_array, rank: int, matrix: str, steps: int) -> Triplets:
+def _decompose(adjacency: scipy.sparse.csr_array, rank: int, matrix: str, steps: int) -> Triplets:
     """Return left vectors, values and right vectors of a component; of a symmetric matrix eigenvalues."""
     size, sparse = adjacency.shape[0], matrix in SPARSE
     few = min(rank + 1, size)  # one more, so that a pair +-lambda is not cut by chance
@@ -176,31 +146,26 @@ def _triplets(adjacency: scipy.sparse.csr_array, rank: int, matrix: str, steps: 
     symmetric = (adjacency != adjacency.T.tocsr()).nnz == 0 and matrix != "random_walk"
     if whole_matrix:
         values = values.toarray() if sparse else values
-        return _of_symmetric(np.linalg.eigh(values), few) if symmetric else _of_dense(values, few)
+        if symmetric:
+            return _largest_pairs(np.linalg.eigh(values), few)
+        left, values, right = np.linalg.svd(values)
+        return left[:, :few], values[:few], right[:few].T
     start = np.random.default_rng(0).standard_normal(size)  # a fixed one, so that results repeat
     if symmetric:
-        return _of_symmetric(scipy.sparse.linalg.eigsh(values, few, which="LM", v0=start), few)
+        return _largest_pairs(scipy.sparse.linalg.eigsh(values, few, which="LM", v0=start), few)
     left, values, right = scipy.sparse.linalg.svds(values, few, v0=start)
     return left[:, ::-1], values[::-1], right[::-1].T
 
 
-def _of_symmetric(pairs: tuple[Array, Array], few: int) -> Triplets:
+def _largest_pairs(pairs: tuple[Array, Array], few: int) -> Triplets:
     values, vectors = pairs
-    kept = np.argsort(-np.abs(values), kind="stable")[:few]
-    return vectors[:, kept], values[kept], vectors[:, kept]
-
-
-def _of_dense(matrix: Array, few: int) -> Triplets:
-    left, values, right = np.linalg.svd(matrix)
-    return left[:, :few], values[:few], right[:few].T
+    order = np.argsort(-np.abs(values), kind="stable")[:few]
+    return vectors[:, order], values[order], vectors[:, order]
 
 
 def _symmetric(adjacency: scipy.sparse.csr_array, _: int) -> scipy.sparse.csr_array:
-    return (_root_degrees(adjacency, 1) @ adjacency @ _root_degrees(adjacency, 0)).tocsr()
-
-
-def _root_degrees(adjacency: scipy.sparse.csr_array, axis: int) -> scipy.sparse.diags_array:
-    return scipy.sparse.diags_array(np.maximum(adjacency.sum(axis=axis), 1) ** -0.5)
+    leaving, arriving = (scipy.sparse.diags_array(np.maximum(adjacency.sum(axis), 1) ** -0.5) for axis in (1, 0))
+    return (leaving @ adjacency @ arriving).tocsr()
 
 
 def _random_walk(adjacency: scipy.sparse.csr_array, steps: int) -> Array:

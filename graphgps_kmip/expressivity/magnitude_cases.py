@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn.functional import mse_loss
 
-from graphgps_kmip.encoding.pair_stem import sinusoidal
-from graphgps_kmip.encoding.rrwp import Walks, rrwp
+from graphgps_kmip.encoding.ppgt_stems import sinusoidal
+from graphgps_kmip.encoding.rrwp import RRWP, rrwp
 from graphgps_kmip.ops.row_layers import NORM_LAYERS
 
 # Figure 2: k1 is the nearest to q, k2 has nearly the direction of q and is longer, k3 is a short one of that direction.
@@ -62,7 +62,7 @@ def encoded_differences(ksteps: int = 24, num_bases: int = 3) -> dict[str, Any]:
     source, target = zip(*EDGES, strict=True)
     nodes = max(max(EDGES)) + 1
     edges = torch.tensor([source + target, target + source])
-    values = rrwp(edges, nodes, Walks(ksteps, channels="K+1", precision="float64")).view(nodes, nodes, -1)
+    values = rrwp(edges, nodes, RRWP(ksteps=ksteps, channels="K+1", precision="float64")).view(nodes, nodes, -1)
     first, second = (values[pair] for pair in PAIRS.values())
     raw = (first - second).abs()
     encoded = (sinusoidal(first[None], num_bases) - sinusoidal(second[None], num_bases)).abs()[0, len(raw) :]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphgps_kmip.encoding.rrwp import Walks, rrwp
+from graphgps_kmip.encoding.rrwp import RRWP, rrwp
 from graphgps_kmip.errors import InputError
 
 DECIMALS = 9  # of GD-WL's probabilities in float64, so that sums in another order stay equal
@@ -350,15 +350,15 @@ def separated_by(test: str, first: Graph, second: Graph) -> int | None:
     return TESTS[test]((first, second), until_separated=True).separated_after()
 
 
-def gd_wl(graphs: Sequence[Graph], walks: Walks, rounds: int | None = None) -> Colouring:
+def gd_wl(graphs: Sequence[Graph], walks: RRWP, rounds: int | None = None) -> Colouring:
     r"""Colour nodes by GD-WL with d(v, u) = (I, M, M^2, ...)_vu, rounded to `DECIMALS` decimals.
 
     .. math:: c^0(v) = x_v, \qquad c^l(v) = \{\{(c^{l-1}(u), d(v, u)) : u \in V\}\}
 
     Args:
         graphs (sequence of Graph): Without features of edges.
-        walks (Walks): Which probabilities; float64.
-        rounds (int, optional): See `refined`. (default: ``None``)
+        walks (RRWP): Which probabilities; float64.
+        rounds (int, optional): How many; None: until the colours are stable. (default: ``None``)
 
     Raises:
         InputError: a graph has features of edges, which GD-WL does not read, or the probabilities are not float64.

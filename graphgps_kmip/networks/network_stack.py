@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.encoding.rrwp_linear import RRWPLinear
+from graphgps_kmip.encoding.rrwp import RRWPLinear
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import FeatureEncoder, GPSModel, input_layers
 from graphgps_kmip.model.layer_recipe import JumpingConnections, LayerRecipe

@@ -14,9 +14,17 @@ from graphgps_kmip.attention import ClassAttention
 from graphgps_kmip.attention.simplified_l2 import SharedPairs, SimplifiedL2Attention
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.encoding.i2_gin import I2GINEncoder
-from graphgps_kmip.encoding.node_stem import NODE_FEATURES, ClassToken, NodeMask, NodeStem, TargetNode
-from graphgps_kmip.encoding.pair_stem import PAIR_FEATURES, PairFFN, PairStem
 from graphgps_kmip.encoding.positional_encoding import from_settings
+from graphgps_kmip.encoding.ppgt_stems import (
+    NODE_FEATURES,
+    PAIR_FEATURES,
+    ClassToken,
+    NodeMask,
+    NodeStem,
+    PairFFN,
+    PairStem,
+    TargetNode,
+)
 from graphgps_kmip.encoding.rrwp import RRWP
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.model import GPSModel

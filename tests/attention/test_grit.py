@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.attention import GraphContext, GRITAttention
 from graphgps_kmip.attention.grit import GRITState, PairUpdate, first_pairs
-from graphgps_kmip.encoding.rrwp_linear import RRWPLinear
+from graphgps_kmip.encoding.rrwp import RRWPLinear
 from graphgps_kmip.model.transformer_layers import PostNormLayer
 from graphgps_kmip.ops import grit_operator
 from graphgps_kmip.ops.grit_operator import PairFeatures, PairMaps, PairSettings, grit_attention, signed_root

@@ -20,18 +20,18 @@ def city() -> tuple[Tensor, Tensor]:
 
 def reference(features: list[list[float]], train: list[bool]) -> list[list[float]]:
     """Compute the paper's formulas one number at a time."""
-    known = [row for row, trains in zip(features, train, strict=True) if trains]
+    training_rows = [row for row, trains in zip(features, train, strict=True) if trains]
     result = []
     for row in features:
         out = []
         for column in (0, 1):
-            values = [other[column] for other in known]
+            values = [other[column] for other in training_rows]
             share = (row[column] - min(values)) / (max(values) - min(values))
             angle = (2 * share - 1) * 0.9 * math.pi
             out += [math.sin(angle * 2**power) for power in range(8)]
             out += [math.cos(angle * 2**power) for power in range(8)]
         for column in range(2, len(row)):
-            values = [other[column] for other in known]
+            values = [other[column] for other in training_rows]
             mean = math.fsum(values) / len(values)
             deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
             out.append((row[column] - mean) / deviation)

@@ -14,8 +14,8 @@ from graphgps_kmip.encoding import graphormer_bias as graphormer
 from graphgps_kmip.encoding.graphormer_bias import (
     NO_EDGE,
     UNREACHABLE,
+    GraphormerBias,
     GraphormerEncoder,
-    in_and_out_degrees,
     path_types,
     shortest_distances,
 )
@@ -41,28 +41,29 @@ GRAPHS = {
 
 def brute_force(edge_index: Tensor, num_nodes: int) -> Tensor:
     """By powers of the adjacency matrix: the first in which a pair is not 0."""
-    found = torch.full((num_nodes, num_nodes), UNREACHABLE)
+    table = torch.full((num_nodes, num_nodes), UNREACHABLE)
     adjacency = torch.zeros(num_nodes, num_nodes)
     adjacency[edge_index[0], edge_index[1]] = 1
     reached = torch.eye(num_nodes)
     for steps in range(num_nodes):
-        found[(reached > 0) & (found == UNREACHABLE)] = steps
+        table[(reached > 0) & (table == UNREACHABLE)] = steps
         reached = ((reached @ adjacency) > 0).float()
-    return found
+    return table
 
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_distances_are_lengths_of_shortest_directed_paths(name: str) -> None:
     edges, num_nodes = GRAPHS[name]
-    found = shortest_distances(edges, num_nodes)
-    assert found.dtype == torch.int16
-    assert found.view(num_nodes, num_nodes).tolist() == brute_force(edges, num_nodes).tolist()
+    table = shortest_distances(edges, num_nodes)
+    assert table.dtype == torch.int16
+    assert table.view(num_nodes, num_nodes).tolist() == brute_force(edges, num_nodes).tolist()
 
 
 def test_edges_that_end_in_a_node_and_that_leave_it_are_counted_apart() -> None:
-    ending, leaving = in_and_out_degrees(torch.tensor([[0, 0, 1, 1], [1, 2, 1, 2]]), 4)
-    assert ending.tolist() == [0, 2, 2, 0]
-    assert leaving.tolist() == [2, 2, 0, 0]
+    data = Data(edge_index=torch.tensor([[0, 0, 1, 1], [1, 2, 1, 2]]), num_nodes=4)
+    degrees = GraphormerBias.compute(data, node_degrees_only=True, longest=0)
+    assert degrees["in_degrees"].tolist() == [0, 2, 2, 0]
+    assert degrees["out_degrees"].tolist() == [2, 2, 0, 0]
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -72,12 +73,12 @@ def test_the_types_on_a_path_lead_from_its_start_to_its_end(name: str) -> None:
         edges = edges.unique(dim=1)
     numbers = torch.arange(edges.size(1))  # every edge a type of its own: its path can be followed
     longest = num_nodes
-    found = path_types(edges, num_nodes, numbers, longest).view(num_nodes, num_nodes, longest)
+    table = path_types(edges, num_nodes, numbers, longest).view(num_nodes, num_nodes, longest)
     distances = brute_force(edges, num_nodes)
     for start in range(num_nodes):
         for end in range(num_nodes):
             distance = max(int(distances[start, end]), 0)
-            path = found[start, end]
+            path = table[start, end]
             assert bool((path[distance:] == NO_EDGE).all())
             if distance:
                 steps = edges[:, path[:distance].long()]
@@ -98,7 +99,7 @@ def test_edges_without_one_type_each_are_refused(types: Tensor, message: str) ->
 
 
 def test_too_large_graphs_and_edges_out_of_the_graph_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="outside the graph, which has 3 nodes"):
+    with pytest.raises(ValueError, match="names node 3, but the graph has 3 nodes"):
         shortest_distances(LINE, 3)
     monkeypatch.setattr(graphormer, "MAX_NODES", 3)
     with pytest.raises(ValueError, match="up to 3 nodes, got 4: set posenc_GraphormerBias.node_degrees_only True"):
@@ -116,15 +117,8 @@ def graph(num_nodes: int, num_edges: int, seed: int = 0) -> Data:
     edges = torch.randint(num_nodes, (2, num_edges), generator=generator)
     types = torch.randint(6, (num_edges,), generator=generator)
     x = torch.randn(num_nodes, DIM, generator=generator, dtype=torch.float64)
-    incoming, outgoing = in_and_out_degrees(edges, num_nodes)
-    return Data(
-        x=x,
-        edge_index=edges,
-        in_degrees=incoming,
-        out_degrees=outgoing,
-        spatial_types=shortest_distances(edges, num_nodes),
-        path_types=path_types(edges, num_nodes, types, LONGEST),
-    )
+    data = Data(x=x, edge_index=edges, edge_attr=types)
+    return data.update(GraphormerBias.compute(data, node_degrees_only=False, longest=LONGEST))
 
 
 def encoder(kind: type[GraphormerEncoder] = GraphormerEncoder, **options: Any) -> GraphormerEncoder:
@@ -172,16 +166,8 @@ def test_degrees_are_added_and_large_ones_share_the_last_row() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_are_right_and_reach_every_parameter(kind: type[GraphormerEncoder]) -> None:
+def test_gradients_reach_every_parameter(kind: type[GraphormerEncoder]) -> None:
     module = encoder(kind)
-    names = list(dict(module.named_parameters()))
-
-    def bias_and_x(*values: Tensor) -> tuple[Tensor, Tensor]:
-        batch = Batch.from_data_list(ENCODED[:3])
-        out = torch.func.functional_call(module, dict(zip(names, values, strict=True)), (batch,))
-        return out.pair_attr, out.x
-
-    assert torch.autograd.gradcheck(bias_and_x, tuple(module.parameters()))
     out = module(Batch.from_data_list(ENCODED))
     (out.pair_attr.sum() + out.x.sum()).backward()
     assert all(bool(parameter.grad.any()) for parameter in module.parameters())

@@ -34,14 +34,14 @@ def test_values_of_a_graph_depend_on_no_other_graph_and_leave_it_as_it_is(name: 
     before = [dict(graph.to_dict()) for graph in graphs]
     encoding = AddEncoding(name, **OPTIONS.get(name, {})).encoding
     together = encoding.attributes(graphs, encoding.settings())
-    for graph, found in zip(graphs, together, strict=True):
+    for graph, values in zip(graphs, together, strict=True):
         (alone,) = encoding.attributes([graph], encoding.settings())
-        assert alone.keys() == found.keys()
-        for key, value in found.items():
+        assert alone.keys() == values.keys()
+        for key, value in values.items():
             torch.testing.assert_close(value, alone[key], rtol=1e-6, atol=1e-6, equal_nan=True)
-    for graph, kept in zip(graphs, before, strict=True):
-        assert graph.to_dict().keys() == kept.keys()
-        assert torch.equal(graph.edge_index, kept["edge_index"])
+    for graph, attributes in zip(graphs, before, strict=True):
+        assert graph.to_dict().keys() == attributes.keys()
+        assert torch.equal(graph.edge_index, attributes["edge_index"])
 
 
 def test_a_transform_adds_what_the_mathematics_says() -> None:
@@ -70,7 +70,7 @@ def test_a_mistake_in_the_options_of_a_transform_is_named(options: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "given"),
+    ("name", "settings", "options"),
     [
         ("RWSE", {"kernel.times_func": "range(1, 5)", "model": "Linear"}, {"kernel": {"times_func": "range(1, 5)"}}),
         ("LapPE", {"model": "DeepSet", "eigen.max_freqs": 3}, {"eigen": {"max_freqs": 3}}),
@@ -79,15 +79,15 @@ def test_a_mistake_in_the_options_of_a_transform_is_named(options: dict[str, Any
     ],
 )
 def test_a_network_made_from_keyword_arguments_reads_an_encoding(
-    name: str, settings: dict[str, Any], given: dict[str, Any]
+    name: str, settings: dict[str, Any], options: dict[str, Any]
 ) -> None:
-    batch = Batch.from_data_list([AddEncoding(name, **given)(graph) for graph in GRAPHS])
+    batch = Batch.from_data_list([AddEncoding(name, **options)(graph) for graph in GRAPHS])
     keys = {f"posenc_{name}.{key}": value for key, value in (settings | {"dim_pe": 4}).items()}
     model = create_model("GCN", 3, 2, num_layers=1, dim=12, node_encoder=f"LinearNode+{name}", settings=keys)
     pred, _ = model(batch)
     assert pred.shape == (2, 2)
     pred.sum().backward()
-    assert any(bool(one.grad.any()) for one in model.encoder.node[1].parameters())
+    assert any(bool(parameter.grad.any()) for parameter in model.encoder.node[1].parameters())
 
 
 def test_an_encoding_that_lacks_its_mathematics_or_its_module_says_what_to_define() -> None:

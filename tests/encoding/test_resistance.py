@@ -34,8 +34,8 @@ def brute_force(edge_index: Tensor, num_nodes: int) -> Tensor:
     adjacency.fill_diagonal_(0)
     inverse = torch.linalg.pinv(torch.diag(adjacency.sum(1)) - adjacency, hermitian=True)
     together = torch.linalg.matrix_power((adjacency + torch.eye(num_nodes)).clamp(max=1), num_nodes) > 0
-    found = inverse.diagonal()[:, None] + inverse.diagonal() - 2 * inverse
-    return torch.where(together, found, torch.inf).fill_diagonal_(0)
+    resistances = inverse.diagonal()[:, None] + inverse.diagonal() - 2 * inverse
+    return torch.where(together, resistances, torch.inf).fill_diagonal_(0)
 
 
 def all_pairs(num_nodes: int) -> Tensor:
@@ -60,46 +60,42 @@ def test_all_pairs_have_the_resistance_of_the_pseudo_inverse(
         monkeypatch.setattr(resistance, "DENSE", 0)
         monkeypatch.setattr(resistance, "ENTRIES", 40)  # a few columns at a time
     edges, num_nodes = GRAPHS[name]
-    found = effective_resistances(edges, num_nodes, all_pairs(num_nodes))
-    assert found.dtype == torch.float64
-    torch.testing.assert_close(found.view(num_nodes, num_nodes), brute_force(edges, num_nodes), **TOLERANCE)
+    resistances = effective_resistances(edges, num_nodes, all_pairs(num_nodes))
+    assert resistances.dtype == torch.float64
+    torch.testing.assert_close(resistances.view(num_nodes, num_nodes), brute_force(edges, num_nodes), **TOLERANCE)
 
 
 def test_the_resistances_of_the_edges_of_a_component_add_up_to_its_nodes_less_one() -> None:
     """Foster's theorem; above DENSE nodes, so by sparse factors."""
     edges = torch.stack([torch.arange(1, 1500), torch.arange(1, 1500) // 2])  # a tree
     edges = torch.cat([edges, torch.tensor([[7, 100, 900], [1400, 30, 1234]])], dim=1)
-    found = edge_resistances(torch.cat([edges, edges.flip(0)], dim=1), 1500)
-    torch.testing.assert_close(found.sum() / 2, torch.tensor(1499.0).double(), **TOLERANCE)
-    assert bool((found <= 1 + 1e-9).all())
+    resistances = edge_resistances(torch.cat([edges, edges.flip(0)], dim=1), 1500)
+    torch.testing.assert_close(resistances.sum() / 2, torch.tensor(1499.0).double(), **TOLERANCE)
+    assert bool((resistances <= 1 + 1e-9).all())
 
 
 def test_a_large_graph_is_projected_and_right_to_the_accuracy() -> None:
     edges = random_graph(400, 900, seed=1)
     edges = torch.cat([edges, edges.flip(0)], dim=1)
     exact = effective_resistances(edges, 400, edges)
-    found = edge_resistances(edges, 400, accuracy=0.4)  # 375 rows: fewer than nodes
-    assert not torch.equal(found, exact)
-    torch.testing.assert_close(found, exact, rtol=0.4, atol=0)
-    assert torch.equal(edge_resistances(edges, 400, accuracy=0.4), found)
-    assert not torch.equal(edge_resistances(edges, 400, accuracy=0.4, seed=1), found)
+    resistances = edge_resistances(edges, 400, accuracy=0.4)  # 375 rows: fewer than nodes
+    assert not torch.equal(resistances, exact)
+    torch.testing.assert_close(resistances, exact, rtol=0.4, atol=0)
+    assert torch.equal(edge_resistances(edges, 400, accuracy=0.4), resistances)
+    assert not torch.equal(edge_resistances(edges, 400, accuracy=0.4, seed=1), resistances)
 
 
 @pytest.mark.parametrize("entries", [1 << 22, 40])
 def test_distances_in_the_embedding_are_resistances(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resistance, "ENTRIES", entries)
     edges, num_nodes = GRAPHS["connected"]
-    embedding = resistance_embedding(edges, num_nodes, 4000, np.random.default_rng(0))
-    found = torch.cdist(embedding, embedding).square()
-    torch.testing.assert_close(found, brute_force(edges, num_nodes), rtol=0.15, atol=0)  # 6 times sqrt(2 / 4000)
+    embedding = resistance_embedding(edges, num_nodes, 1000, np.random.default_rng(0))
+    distances = torch.cdist(embedding, embedding).square()
+    torch.testing.assert_close(distances, brute_force(edges, num_nodes), rtol=0.25, atol=0)  # 6 times sqrt(2 / 1000)
 
 
-def test_mistakes_are_one_line() -> None:
-    with pytest.raises(ValueError, match="edge_index names node 3 .* has 3 nodes"):
+def test_edges_and_pairs_of_nodes_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(ValueError, match="edge_index names node 3, but the graph has 3 nodes"):
         edge_resistances(torch.tensor([[0], [3]]), 3)
-    with pytest.raises(ValueError, match="pairs names node 1 or a negative one"):
+    with pytest.raises(ValueError, match="pairs names node -1, but the graph has 2 nodes"):
         effective_resistances(undirected((0, 1)), 2, torch.tensor([[-1], [1]]))
-    with pytest.raises(ValueError, match="accuracy of effective resistances must be above 0"):
-        edge_resistances(undirected((0, 1)), 2, 0.0)
-    with pytest.raises(ValueError, match="1 row or more, got 0: check posenc_ERN.er_dim"):
-        resistance_embedding(undirected((0, 1)), 2, 0, np.random.default_rng(0))

@@ -68,10 +68,10 @@ def check(graph: Data, kind: str, rank: int, steps: int = 3) -> None:
     assert left.dtype == torch.float64
     values = torch.linalg.svdvals(matrix)
     numerical = int((values > 1e-9 * values.max()).sum())
-    kept = torch.zeros(rank, dtype=torch.float64)
-    kept[: min(rank, numerical)] = values[: min(rank, numerical)]
-    torch.testing.assert_close(left.T @ left, kept.diag(), **CLOSE)
-    torch.testing.assert_close(right.T @ right, kept.diag(), **CLOSE)
+    largest = torch.zeros(rank, dtype=torch.float64)
+    largest[: min(rank, numerical)] = values[: min(rank, numerical)]
+    torch.testing.assert_close(left.T @ left, largest.diag(), **CLOSE)
+    torch.testing.assert_close(right.T @ right, largest.diag(), **CLOSE)
     error = (matrix - left @ right.T).square().sum()
     torch.testing.assert_close(error, values[rank:].square().sum(), **CLOSE)
     assert not left[:, numerical:].any()
@@ -139,13 +139,13 @@ def test_signs_are_flipped_in_training_alone_and_of_both_factors_at_once(
     batch = Batch.from_data_list([AddEncoding("SVD", rank=4, sides=sides)(GRAPHS[name]) for name in ("path", "random")])
     batch.x = torch.randn(batch.num_nodes, 3)
     encoder = SVD(rank=4, sides=sides, dim_pe=5).encoder(12, 3)
-    given = batch.pestat_SVD.clone()
+    factors = batch.pestat_SVD.clone()
     evaluated = encoder.eval()(batch.clone()).x
     assert torch.equal(evaluated, encoder(batch.clone()).x)
     signs = torch.tensor([1.0, -1.0, -1.0, 1.0])
     monkeypatch.setattr(truncated_svd, "random_signs", lambda *_, **__: signs)
     trained = encoder.train()(batch.clone()).x
-    assert torch.equal(batch.pestat_SVD, given)
-    batch.pestat_SVD = given * torch.cat([signs] * (1 + (sides == "both")))
+    assert torch.equal(batch.pestat_SVD, factors)
+    batch.pestat_SVD = factors * torch.cat([signs] * (1 + (sides == "both")))
     torch.testing.assert_close(trained, encoder.eval()(batch.clone()).x, rtol=1e-6, atol=1e-6)
     assert not torch.equal(trained, evaluated)

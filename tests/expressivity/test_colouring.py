@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphgps_kmip.encoding.rrwp import Walks, rrwp
+from graphgps_kmip.encoding.rrwp import RRWP, rrwp
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.expressivity.magnitude_cases import scale_changes
 from graphgps_kmip.expressivity.seg_wl import (
@@ -226,7 +226,7 @@ def test_gd_wl_is_the_multiset_of_colours_and_distances() -> None:
     colouring = gd_wl(graphs, WALKS)
     assert colouring.separated_after() == 1
     assert [len(colouring.multiset(graph)) for graph in (0, 1)] == [1, 1]
-    assert gd_wl(graphs, Walks(ksteps=1, channels="K+1", precision="float64")).separated_after() is None  # is 1-WL
+    assert gd_wl(graphs, RRWP(ksteps=1, channels="K+1", precision="float64")).separated_after() is None  # is 1-WL
 
 
 def test_a_network_with_random_weights_is_as_strong_as_gd_wl() -> None:
@@ -252,7 +252,7 @@ def test_edge_features_and_single_precision_are_refused() -> None:
     with pytest.raises(InputError, match="leave edge_attr out"):
         gd_wl([cycle(3).with_features(edge_attr=torch.zeros(6, 1))], WALKS)
     with pytest.raises(InputError, match="set precision float64, got float32"):
-        gd_wl([cycle(3)], Walks())
+        gd_wl([cycle(3)], RRWP())
 
 
 def test_the_command_writes_cells_and_fails_where_a_proposition_does_not_hold(

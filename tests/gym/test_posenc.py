@@ -16,11 +16,10 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.encoding import rrwp as rrwp_file
 from graphgps_kmip.encoding.degree import local_degree_profile, out_degrees
-from graphgps_kmip.encoding.edge_walk import edge_walk_probabilities
 from graphgps_kmip.encoding.graphormer_bias import shortest_distances
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from graphgps_kmip.encoding.positional_encoding import encoding_parts
-from graphgps_kmip.encoding.random_walk import Times
+from graphgps_kmip.encoding.random_walk import Times, edge_walk_probabilities
 from graphgps_kmip.encoding.resistance import edge_resistances, embedding_width, resistance_embedding
 from graphgps_kmip.encoding.rrwp import rrwp
 from graphgps_kmip.errors import ConfigError
@@ -349,7 +348,7 @@ def loaded(tmp_path: Path, *words: str) -> GraphDataset:
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_precomputed_values_have_the_precision_of_the_config(tmp_path: Path, precision: str) -> None:
     graph = loaded(tmp_path, f"{GROUP}.precision", precision).graphs[0]
-    walks = current(lookup("encoding", "RRWP")).walks
+    walks = current(lookup("encoding", "RRWP"))
     assert graph.rrwp.dtype == walks.dtype == getattr(torch, precision)
     assert torch.equal(graph.rrwp, rrwp(graph.edge_index, graph.num_nodes, walks))
     assert cfg.share.rrwp_in_batch == 0

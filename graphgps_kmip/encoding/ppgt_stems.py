@@ -1,9 +1,6 @@
-"""Pair stem of PPGT: features of pairs of nodes from RRWP, sinusoidal encoding and MLP, then residual blocks.
+"""Stems of PPGT: structural features of nodes and of pairs of nodes, node mask, target node, class token.
 
-Ma et al. 2025 (PPGT), section on the architecture; `NodeStem` of node_stem.py is its counterpart for nodes.
-
-The sinusoidal encoding of real numbers (SPE; section on sinusoidal enhancement of relative encodings, as NeRF's
-encoding of positions) stands here alone and together with the linear layer behind it.
+Ma et al. 2025 (PPGT), section on the architecture, and that on the sinusoidal encoding of real numbers (SPE).
 """
 
 from __future__ import annotations
@@ -17,13 +14,152 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.encoding.node_stem import check_names, locations
-from graphgps_kmip.encoding.rrwp import RRWP, with_rrwp
+from graphgps_kmip.encoding.rrwp import RRWP, diagonal, with_rrwp
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.host_copies import host_copy
 from graphgps_kmip.ops.node_pairs import all_pairs, first_nodes, pair_rows, rows_in_list
 from graphgps_kmip.ops.row_chunks import RowStage, map_rows
 from graphgps_kmip.ops.row_layers import GELUMLP, NORM_LAYERS, DropPath
+
+NODE_FEATURES = ("rrwp", "log_degree", "log_order", "location")
+INITIAL_STD = 0.02  # of tokens, as in the public code
+
+
+def get_locations(batch: Batch, key: str, dim: int) -> Tensor:
+    """Return ``batch.pos`` (N, dim) for a config key; an `InputError` where it is missing or of another width."""
+    if batch.get("pos") is None:
+        raise InputError(f"{key}: location needs batch.pos, which the data does not have: leave it out")
+    if batch.pos.size(1) != dim:
+        raise InputError(
+            f"{key}: location has {batch.pos.size(1)} columns, ppgt.dim_location says {dim}: set it to the former"
+        )
+    return batch.pos
+
+
+class NodeStem(nn.Module):
+    r"""Add linear maps of structural features to the node features.
+
+    .. math:: x_i' = x_i + \sum_f W_f f_i + b_f
+
+    with f of: ``rrwp`` (the probabilities P_ii), ``log_degree`` log(1 + d_i), ``log_order`` log(1 + N), ``location``
+    (batch.pos). Without ``batch.x`` it is the sum alone.
+
+    Args:
+        encoding (RRWP): Its values are precomputed, or computed here for each mini-batch.
+        dim (int): Width C.
+        features (Sequence[str], optional): Of `NODE_FEATURES`. (default: ``("rrwp", "log_degree", "log_order")``)
+        dim_location (int, optional): Columns of ``batch.pos``. (default: 2)
+
+    Shapes: batch.x (N, C), batch.rrwp (P, K), batch.rrwp_degree (N,), batch.pos (N, dim_location) -> batch.x (N, C).
+
+    Raises:
+        InputError: values or locations missing, or locations of another width, when called.
+    """
+
+    def __init__(
+        self,
+        encoding: RRWP,
+        dim: int,
+        *,
+        features: Sequence[str] = ("rrwp", "log_degree", "log_order"),
+        dim_location: int = 2,
+    ) -> None:
+        super().__init__()
+        widths = {"rrwp": encoding.num_channels, "log_degree": 1, "log_order": 1, "location": dim_location}
+        self.encoding = encoding
+        self.linears = nn.ModuleDict({name: nn.Linear(widths[name], dim) for name in features})
+
+    def forward(self, batch: Batch) -> Batch:
+        """Replace ``batch.x``."""
+        if self.linears.keys() & {"rrwp", "log_degree"}:
+            batch = with_rrwp(batch, self.encoding)
+        for name, linear in self.linears.items():
+            added = linear(self._feature(batch, name).to(linear.weight.dtype))
+            batch.x = added if batch.get("x") is None else batch.x + added
+        return batch
+
+    def _feature(self, batch: Batch, name: str) -> Tensor:
+        """Return one feature of each node, (N, its width)."""
+        ptr = first_nodes(batch)
+        if name == "rrwp":
+            return diagonal(batch.rrwp, ptr, batch.get("rrwp_index"))
+        if name == "log_degree":
+            return batch.rrwp_degree.double().log1p()[:, None]
+        if name == "log_order":
+            return ptr.diff().double().log1p().repeat_interleave(ptr.diff())[:, None]
+        return get_locations(batch, "ppgt.node_features", self.linears[name].in_features)
+
+
+class NodeMask(nn.Module):
+    """Set the features of randomly chosen nodes to 0 while training; the others are not scaled up, unlike in dropout.
+
+    Args:
+        rate (float): Probability of each node, in [0, 1).
+
+    Shapes: batch.x (N, C) -> (N, C).
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, batch: Batch) -> Batch:
+        """Replace ``batch.x``."""
+        if self.training:
+            batch.x = batch.x * (torch.rand(len(batch.x), 1, device=batch.x.device) >= self.rate)
+        return batch
+
+
+class TargetNode(nn.Module):
+    """Add one learned vector to the nodes whose class is asked for, such as the centre of a sampled subgraph.
+
+    Args:
+        dim (int): Width C.
+
+    Shapes: batch.x (N, C), batch.target_mask (N,) -> batch.x (N, C).
+
+    Raises:
+        InputError: no target_mask, when called.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(1, dim) * INITIAL_STD)
+
+    def forward(self, batch: Batch) -> Batch:
+        """Replace ``batch.x``."""
+        if batch.get("target_mask") is None:
+            raise InputError(
+                "ppgt.node_features: target needs batch.target_mask, which a sampler of subgraphs sets: leave it out"
+            )
+        batch.x = batch.x + batch.target_mask[:, None] * self.token
+        return batch
+
+
+class ClassToken(nn.Module):
+    """Make the class token of each graph: one learned vector (C,), and an MLP of the number of nodes.
+
+    Args:
+        dim (int): Width C.
+        order (str, optional): ``"order"`` (N itself), ``"log_order"`` (log(1 + N)) or ``"none"``. (default: ``"none"``)
+
+    Shapes: batch.ptr (B + 1,) -> batch.class_token (B, C).
+    """
+
+    def __init__(self, dim: int, *, order: str = "none") -> None:
+        super().__init__()
+        self.order, self.token = order, nn.Parameter(torch.randn(1, dim) * INITIAL_STD)
+        layers = nn.Linear(1, dim // 2), nn.GELU(), nn.Linear(dim // 2, dim)
+        self.mlp = None if order == "none" else nn.Sequential(*layers)
+
+    def forward(self, batch: Batch) -> Batch:
+        """Set ``batch.class_token``."""
+        sizes = first_nodes(batch).diff()[:, None].to(self.token.dtype)
+        if self.mlp is None:
+            batch.class_token = self.token.expand(len(sizes), -1)
+        else:
+            batch.class_token = self.token + self.mlp(sizes.log1p() if self.order == "log_order" else sizes)
+        return batch
 
 
 def sinusoidal_width(channels: int, num_bases: int, raw_channels: bool) -> int:
@@ -36,12 +172,8 @@ def sinusoidal(x: Tensor, num_bases: int, raw_channels: bool = True) -> Tensor:
 
     .. math:: [x_1, \dots, x_C, \; \sin(2^s \pi x_c), \cos(2^s \pi x_c) \text{ for } c = 1..C, s = 0..S-1]
 
-    computed in the dtype of x: rounding of x is magnified by 2^S, so that 15 bases need float64.
-
-    Args:
-        x (Tensor): Values.
-        num_bases (int): S; 0: x itself.
-        raw_channels (bool, optional): The values stand in front of their sines and cosines. (default: ``True``)
+    with S = ``num_bases`` (0: x itself), or the waves alone without ``raw_channels``. It is computed in the dtype of x:
+    rounding of x is magnified by 2^S, so that 15 bases need float64.
 
     Shapes: x (P, C) -> (P, `sinusoidal_width`).
     """
@@ -64,13 +196,6 @@ def sinusoidal_linear_of_chunk(
 
     Sines and cosines of all bases are two matrices with a product each, so that no wide encoding is put together; the
     backward pass keeps them. They are computed in the dtype of x, and cast to that of the weight or of autocast.
-
-    Args:
-        x (Tensor): Values.
-        weight (Tensor): Of a linear layer.
-        bias (Tensor): Likewise.
-        num_bases (int): S.
-        raw_channels (bool, optional): As in `sinusoidal`. (default: ``True``)
 
     Shapes: x (P, C), weight (D, `sinusoidal_width`), bias (D,) -> (P, D).
     """
@@ -104,20 +229,19 @@ class PairStem(nn.Module):
         dim (int): Width C of the result.
         features (Sequence[str], optional): Of `PAIR_FEATURES`. (default: ``("inverse_order", "inverse_degree")``)
         num_bases (int, optional): S of the sinusoidal encoding; 0: none. (default: 3)
-        raw_channels (bool, optional): Keep the values beside their sines. (default: ``True``)
-        hidden (Sequence[int], optional): Hidden widths of the MLP. (default: ``(128,)``)
+        raw_channels (bool, optional): Keep the values next to their sines. (default: ``True``)
+        hidden (Sequence[int], optional): Hidden widths of the MLP, with GELU. (default: ``(128,)``)
         drop_pairs (float, optional): In training, probability of a pair to have zeros in place of its values, which
             are not scaled. (default: 0.0)
         dim_location (int, optional): Columns of ``batch.pos``. (default: 2)
-        act (Callable, optional): Makes the activation of the MLP. (default: ``nn.GELU``)
 
     Shapes: batch.rrwp (P, K), batch.rrwp_degree (N,), batch.pos (N, dim_location), batch.edge_attr (E, C) or none ->
         batch.pair_attr (P, C) of all P = sum n^2 pairs, graph by graph, query by query; or of the P pairs of
         batch.rrwp_index (2, P), where there is one, which is then batch.pair_index, too.
 
     Raises:
-        InputError: an unknown feature when built; values, locations or edge features missing or too wide when called,
-            or an edge that is not in the list of pairs.
+        InputError: values, locations or edge features missing or too wide when called, or an edge that is not in the
+            list of pairs.
     """
 
     def __init__(
@@ -131,17 +255,15 @@ class PairStem(nn.Module):
         hidden: Sequence[int] = (128,),
         drop_pairs: float = 0.0,
         dim_location: int = 2,
-        act: Callable[[], nn.Module] = nn.GELU,
     ) -> None:
         super().__init__()
-        check_names("ppgt.pair_features", features, PAIR_FEATURES)
         widths = {"location": dim_location, "inverse_order": 1, "inverse_degree": 2}
         self.encoding, self.features, self.dim = encoding, tuple(features), dim
         self.num_bases, self.raw_channels, self.drop_pairs = num_bases, raw_channels, drop_pairs
         self.dim_location = dim_location
-        channels = encoding.walks.num_channels + sum(widths[name] for name in self.features)
+        channels = encoding.num_channels + sum(widths[name] for name in self.features)
         sizes = [sinusoidal_width(channels, num_bases, raw_channels), *hidden, dim]
-        layers = [module for pair in pairwise(sizes) for module in (nn.Linear(*pair), act())]
+        layers = [module for pair in pairwise(sizes) for module in (nn.Linear(*pair), nn.GELU())]
         self.mlp = GELUMLP(*layers[:-1])
 
     def forward(self, batch: Batch) -> Batch:
@@ -156,11 +278,10 @@ class PairStem(nn.Module):
         if "rrwp_index" in batch:
             batch.pair_index = batch.rrwp_index
         rows: dict[str, tuple[Tensor, Tensor | None]] = {"values": (batch.rrwp, None)}
-        columns = self._columns(batch)
-        if columns:
-            rows["columns"] = torch.cat(columns, dim=1), None
+        if self.features:
+            rows["columns"] = torch.cat(self._columns(batch), dim=1), None
         if self.training and self.drop_pairs:
-            rows["kept"] = torch.rand(len(batch.rrwp), 1, device=batch.rrwp.device) >= self.drop_pairs, None
+            rows["mask"] = torch.rand(len(batch.rrwp), 1, device=batch.rrwp.device) >= self.drop_pairs, None
         if batch.get("pair_attr") is not None:
             rows["pairs"] = batch.pair_attr, None
         if batch.get("edge_attr") is not None:
@@ -182,30 +303,29 @@ class PairStem(nn.Module):
         call: Callable[[nn.Module, Tensor], Tensor],
     ) -> Tensor:
         """Return the features of the pairs of a slice; the shapes are those of `RowStage`."""
-        given = dict(zip(names, rows, strict=True))
-        values = given["values"]
-        if "columns" in given:
-            values = torch.cat([values, given["columns"]], dim=1)
-        if "kept" in given:
-            values = values * given["kept"]
+        tensors = dict(zip(names, rows, strict=True))
+        values = tensors["values"]
+        if "columns" in tensors:
+            values = torch.cat([values, tensors["columns"]], dim=1)
+        if "mask" in tensors:
+            values = values * tensors["mask"]
         pairs = call(rest, sinusoidal_linear_of_chunk(values, *shared, self.num_bases, self.raw_channels))
-        if "pairs" in given:
-            pairs = pairs + given["pairs"]
-        if "edges" in given:
-            pairs = pairs.index_add(0, given["place"] - part.start, given["edges"].to(pairs.dtype))
+        if "pairs" in tensors:
+            pairs = pairs + tensors["pairs"]
+        if "edges" in tensors:
+            pairs = pairs.index_add(0, tensors["place"] - part.start, tensors["edges"].to(pairs.dtype))
         return pairs
 
     def _columns(self, batch: Batch) -> list[Tensor]:
-        """Return what stands beside the probabilities in the input of the sinusoidal encoding, (P, 1 or more) each."""
+        """Return the inputs of the sinusoidal encoding next to the probabilities, (P, 1 or more) each."""
         kind, columns = batch.rrwp.dtype, []
-        ptr, listed = first_nodes(batch), batch.get("rrwp_index")
-        query, key = (all_pairs(ptr) if listed is None else listed) if self.features else (None, None)
+        ptr, pairs = first_nodes(batch), batch.get("rrwp_index")
+        query, key = all_pairs(ptr) if pairs is None else pairs
         if "location" in self.features:
-            place = locations(batch, "ppgt.pair_features", self.dim_location)
+            place = get_locations(batch, "ppgt.pair_features", self.dim_location)
             columns.append((place[query] - place[key]).to(kind))
         if "inverse_order" in self.features:
-            sizes = ptr.diff()
-            columns.append(_of_pairs(1 / sizes.to(kind), ptr, listed)[:, None])
+            columns.append(_repeat_for_pairs(1 / ptr.diff().to(kind), ptr, pairs)[:, None])
         if "inverse_degree" in self.features:
             degree = batch.rrwp_degree.to(kind)
             inverse = torch.where(degree > 0, 1 / degree, 0)
@@ -219,11 +339,11 @@ class PairStem(nn.Module):
                 f"edge features are {tuple(batch.edge_attr.shape)}, the features of pairs {self.dim} wide: set "
                 "dataset.edge_encoder True, and ppgt.dim_pair to the width of its result"
             )
-        (key, query), listed = batch.edge_index, batch.get("rrwp_index")
-        if listed is None:
+        (key, query), pairs = batch.edge_index, batch.get("rrwp_index")
+        if pairs is None:
             row = pair_rows(first_nodes(batch), query, key)
         else:
-            row = rows_in_list(listed, query, key, len(batch.rrwp_degree))
+            row = rows_in_list(pairs, query, key, len(batch.rrwp_degree))
             if (row < 0).any():
                 raise InputError(
                     "an edge has features, but is not among the pairs of rrwp_index: set posenc_RRWP.k_hop to 1 or "
@@ -236,7 +356,7 @@ class PairStem(nn.Module):
 class PairFFN(nn.Module):
     r"""Refine the features of pairs by residual MLPs, each pair for itself.
 
-    .. math:: y = x + \alpha \, \mathrm{droppath}(W_2 \, \sigma(W_1 \, \mathrm{norm}(x)))
+    .. math:: y = x + \alpha \, \mathrm{droppath}(W_2 \, \mathrm{GELU}(W_1 \, \mathrm{norm}(x)))
 
     Args:
         dim (int): Width C.
@@ -246,9 +366,8 @@ class PairFFN(nn.Module):
         first_norm (str, optional): Before the first block. (default: ``"none"``)
         last_norm (str, optional): After the last block. (default: ``"ada_rms_norm"``)
         drop_path (float, optional): Rate of stochastic depth, by graph and block. (default: 0.0)
-        drop_path_scale (bool, optional): Scale what is kept. (default: ``True``)
+        drop_path_scale (bool, optional): Scale what is not dropped. (default: ``True``)
         layer_scale (float, optional): Start of the learned alpha of each channel; 0: alpha is 1. (default: 0.0)
-        act (Callable, optional): Makes the activation. (default: ``nn.GELU``)
 
     Shapes: batch.pair_attr (P, C) -> (P, C).
     """
@@ -265,16 +384,13 @@ class PairFFN(nn.Module):
         drop_path: float = 0.0,
         drop_path_scale: bool = True,
         layer_scale: float = 0.0,
-        act: Callable[[], nn.Module] = nn.GELU,
     ) -> None:
         super().__init__()
-        for key, name in (("norm", norm), ("first_norm", first_norm), ("last_norm", last_norm)):
-            check_names(f"ppgt.stem_{key}", [name], NORM_LAYERS)
         self.first_norm, self.last_norm = NORM_LAYERS[first_norm](dim), NORM_LAYERS[last_norm](dim)
         self.norms = nn.ModuleList(NORM_LAYERS[norm](dim) for _ in range(num_blocks))
         self.dim, hidden = dim, int(dim * ffn_ratio)
         self.mlps = nn.ModuleList(
-            GELUMLP(nn.Linear(dim, hidden), act(), nn.Linear(hidden, dim)) for _ in range(num_blocks)
+            GELUMLP(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim)) for _ in range(num_blocks)
         )
         self.drop_path = DropPath(drop_path, drop_path_scale)
         self.scales = nn.ParameterList(
@@ -283,63 +399,49 @@ class PairFFN(nn.Module):
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.pair_attr``."""
-        stage, pairs = self.stage(batch), batch.pair_attr
-        if stage is None:
-            batch.pair_attr = self._blocks(pairs, self._kept(batch), lambda module, x: module(x), tuple(self.scales))
-        else:
-            given = RowStage(lambda x, part, rows, shared, call: rows[0], pairs.size(1), ((pairs, None),))  # noqa: ARG005
-            batch.pair_attr = map_rows([given, stage], len(pairs))
+        pairs, factors = batch.pair_attr, self._factors(batch)
+        batch.pair_attr = self._rows(pairs, slice(None), factors, tuple(self.scales), lambda module, x: module(x))
         return batch
 
     def stage(self, batch: Batch) -> RowStage | None:
         """Return the blocks as a function of some pairs at a time; None: a batch norm needs all of them at once."""
         if any(isinstance(module, BatchNorm) for module in self.modules()):
             return None
-        kept = self._kept(batch)
-        rows = () if kept is None else ((kept, None),)
+        rows = tuple((factors, None) for factors in self._factors(batch))
         modules = (self.first_norm, *self.norms, *self.mlps, self.last_norm)
-        width = max(mlp[0].out_features for mlp in self.mlps) if len(self.mlps) else self.dim
+        width = max((mlp[0].out_features for mlp in self.mlps), default=self.dim)
         return RowStage(self._rows, width, rows, tuple(self.scales), modules)
 
     def _rows(
         self,
         x: Tensor,
         part: slice,  # noqa: ARG002
-        rows: Sequence[Tensor],
-        shared: Sequence[Tensor],
+        factors: Sequence[Tensor],
+        scales: Sequence[Tensor],
         call: Callable[[nn.Module, Tensor], Tensor],
     ) -> Tensor:
         """Return the features of some pairs; the shapes are those of `RowStage`."""
-        return self._blocks(x, rows[0] if rows else None, call, shared)
-
-    def _blocks(
-        self,
-        x: Tensor,
-        kept: Tensor | None,
-        call: Callable[[nn.Module, Tensor], Tensor],
-        scales: Sequence[Tensor],
-    ) -> Tensor:
         x = call(self.first_norm, x)
         for number, (norm, mlp) in enumerate(zip(self.norms, self.mlps, strict=True)):
             update = call(mlp, call(norm, x))
-            update = update if kept is None else update * kept[:, number, None].to(update.dtype)
+            update = update * factors[0][:, number, None].to(update.dtype) if factors else update
             x = torch.addcmul(x, update, scales[number]) if len(scales) else x + update
         return call(self.last_norm, x)
 
-    def _kept(self, batch: Batch) -> Tensor | None:
-        """Return the factor of each pair in each block, (P, blocks): one draw for a graph; None: all are 1."""
+    def _factors(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Return the factor of each pair in each block, (P, blocks): one draw for a graph; (): all are 1."""
         if not self.training or not self.drop_path.rate or not len(self.mlps):
-            return None
+            return ()
         ptr = first_nodes(batch)
         ones = self.mlps[0][0].weight.new_ones(len(ptr) - 1, 1)
         factors = torch.cat([self.drop_path(ones) for _ in self.mlps], dim=1)
-        return _of_pairs(factors, ptr, batch.get("rrwp_index"))
+        return (_repeat_for_pairs(factors, ptr, batch.get("rrwp_index")),)
 
 
-def _of_pairs(values: Tensor, ptr: Tensor, listed: Tensor | None) -> Tensor:
+def _repeat_for_pairs(values: Tensor, ptr: Tensor, pairs: Tensor | None) -> Tensor:
     """Return for each pair, all or those of a list (2, P), what its graph has: (B, ...) -> (P, ...)."""
-    if listed is None:
+    if pairs is None:
         count, number = ptr.diff().square(), int(host_copy(ptr).diff().square().sum())
     else:
-        count, number = torch.searchsorted(listed[0].contiguous(), ptr).diff(), listed.size(1)
+        count, number = torch.searchsorted(pairs[0].contiguous(), ptr).diff(), pairs.size(1)
     return values.repeat_interleave(count, dim=0, output_size=number)

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
 #include "simd.h"
 #include "threads.h"
 
@@ -25,11 +24,6 @@
 #define AT_ONCE 64       /* products of a query with all shared rows that are not worth a branch at each edge */
 #define OWN -1           /* number of a row of one edge, and of one of none */
 #define UNUSED -2
-#ifdef DOUBLE
-#define EXP exp
-#else
-#define EXP expf
-#endif
 
 typedef struct {
     const real *q, *k, *v, *e, *bias;    /* (M, C), (N, C), (N, C), (R, C), (R, H) or NULL */
@@ -284,12 +278,6 @@ static void *backward_ranges(void *argument) {
     return NULL;
 }
 
-static void run(Clamped *c, void *(*work)(void *), long items, int num_threads) {
-    atomic_store(&c->queue.next, 0);
-    c->queue.items = items;
-    run_parallel(work, c, num_threads);
-}
-
 /* Numbers the rows that several edges share: all of them where they are few. Returns 1 if there are too many. */
 static int number_rows(const int64_t *row, long num_edges, long num_rows, int most_shared, int32_t *kind,
                        int32_t *shared, int *num_shared) {
@@ -337,7 +325,7 @@ int clamped_forward(const real *q, const real *k, const real *v, const real *e, 
                  .kind = kind, .shared = shared, .own = num_rows > kinds, .ptr = ptr, .keep = keep, .num_targets = num_targets,
                  .num_sources = num_sources, .heads = heads, .dim = dim, .kinds = kinds, .limit = (real)limit,
                  .eps = (real)eps, .scale = (real)scale, .kept = (real)(1 / (1 - dropout)), .out = out, .total = total, .weight = weight};
-    run(&c, forward_targets, num_targets, num_threads);
+    run_queue(&c.queue, forward_targets, &c, num_targets, num_threads);
     return atomic_load(&c.failed) ? ENOMEM : 0;
 }
 
@@ -381,10 +369,10 @@ int clamped_backward(const real *q, const real *k, const real *v, const real *e,
     for (c.first = 0; !failed && c.first < num_targets; c.first = c.last) {
         c.last = chunk_end(ptr, num_targets, c.first);
         c.edge = ptr[c.first];
-        run(&c, backward_targets, c.last - c.first, num_threads);
+        run_queue(&c.queue, backward_targets, &c, c.last - c.first, num_threads);
         for (long block = 0; block * BLOCK < c.last - c.first; block++)
             for (long i = 0; i < of_kinds; i++) sums[i] += c.partial[block * of_kinds + i];
-        run(&c, backward_ranges, c.ranges, num_threads);
+        run_queue(&c.queue, backward_ranges, &c, c.ranges, num_threads);
         failed = atomic_load(&c.failed);
     }
     for (long r = 0; !failed && r < kinds; r++) {

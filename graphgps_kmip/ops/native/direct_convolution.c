@@ -1,5 +1,5 @@
 /* Circular convolutions of small graphs by sums over all places, and gates between them, forward and backward, on a CPU
- * (called by ops/direct_convolution.py).
+ * (called by ops/circular_convolution.py).
  *
  * A thread takes all graphs of one size and LANES channels of them: no two threads add to one filter, and results repeat
  * bit for bit. A filter stands twice in a row, its "ring", so that no sum wraps around.
@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
 #include "simd.h"
 #include "threads.h"
 
@@ -212,7 +211,6 @@ int direct_convolution(const real *values, const real *filters, const real *grad
                 .grad_filters = grad_filters, .size = size, .first = first, .start = start, .num_sizes = num_sizes,
                 .largest = num_sizes ? size[num_sizes - 1] : 0, .dim = dim, .num_filters = num_filters,
                 .num_gates = num_gates, .gate_first = gate_first};
-    d.queue.items = num_sizes * ((dim + LANES - 1) / LANES);
-    run_parallel(work, &d, num_threads);
+    run_queue(&d.queue, work, &d, num_sizes * ((dim + LANES - 1) / LANES), num_threads);
     return atomic_load(&d.failed);
 }

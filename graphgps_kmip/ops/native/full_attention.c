@@ -13,11 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
 #include "simd.h"
 #include "threads.h"
-
-#include "exponential.h"
 #include "products.h"
 
 #ifdef PAIRS
@@ -345,9 +342,7 @@ static void *work(void *argument) {
 }
 
 static int run(Full *f, int num_threads) {
-    atomic_store(&f->queue.next, 0);
-    f->queue.items = f->num_graphs * f->heads;
-    run_parallel(work, f, num_threads);
+    run_queue(&f->queue, work, f, f->num_graphs * f->heads, num_threads);
     return atomic_load(&f->failed);
 }
 

@@ -25,6 +25,11 @@ typedef struct {
     float *inverse;     /* (supers): 1 / scale */
 } Keys;
 
+/* A float above a norm (or the like) of `dim` channels, in spite of the rounding in its sum and in scores of `real`. */
+static inline float round_up(double value, int dim, double epsilon) {
+    return (float)(value * (1 + (dim + 4) * epsilon) * (1 + 0x1p-22));
+}
+
 static inline int byte_groups(int dim) { return (dim + BYTE_CHANNELS - 1) / BYTE_CHANNELS; }
 
 static size_t keys_size(long count, int dim, int with_bytes) {

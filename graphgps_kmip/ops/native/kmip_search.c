@@ -3,18 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
-#include "select.h"
 #include "simd.h"
 #include "threads.h"
 #include "bytes.h"
 #include "keys.h"
 #include "tile.h"
-#include "lists.h"
 #include "scan.h"
-#include "screen.h"
-#include "order.h"
-#include "panels.h"
 #include "tree.h"
 
 #define GROUP 16 /* tiles of queries that pass over the same panels while these are in the cache */
@@ -148,12 +142,6 @@ static void *search_shared(void *argument) {
     return NULL;
 }
 
-static void run_shared(Search *s, void *(*work)(void *), long items) {
-    atomic_store(&s->queue.next, 0);
-    s->queue.items = items;
-    run_parallel(work, s, s->num_threads);
-}
-
 static int search_large(Search *s, long graph, long head) {
     long count = keys_of(s, graph), queries = s->ptr_q[graph + 1] - s->ptr_q[graph], panels = (count + PANEL - 1) / PANEL;
     size_t tree_bytes = s->use_tree ? tree_size(panels, s->dim) + aligned(queries * 4) : 0;
@@ -174,7 +162,7 @@ static int search_large(Search *s, long graph, long head) {
     else if (s->norm_order) sort_by_norm(s->shared_k, count, s->dim, order, bits, spare);
     keys_place(&s->shared, count, s->dim, s->screen, rest);
     rest += keys_size(count, s->dim, s->screen);
-    if (!failed) run_shared(s, pack_shared, (panels + SUPER - 1) / SUPER);
+    if (!failed) run_queue(&s->queue, pack_shared, s, (panels + SUPER - 1) / SUPER, s->num_threads);
     if (s->use_tree && !failed) {
         int32_t *order_q = carve(&rest, queries * 4);
         const real *q = s->q + (head * s->num_queries + s->ptr_q[graph]) * s->dim;
@@ -183,7 +171,8 @@ static int search_large(Search *s, long graph, long head) {
         s->order_q = order_q;
         s->tree = &tree;
     }
-    if (!failed) run_shared(s, search_shared, (queries + GROUP * ROWS - 1) / (GROUP * ROWS));
+    if (!failed)
+        run_queue(&s->queue, search_shared, s, (queries + GROUP * ROWS - 1) / (GROUP * ROWS), s->num_threads);
     free(memory);
     return failed || s->failed ? ENOMEM : 0;
 }
@@ -216,8 +205,7 @@ int kmip_search(const real *q, const real *k, const int64_t *ptr_q, const int64_
     fill_missing(&s);
     for (long graph = 0; graph < graphs; graph++) small |= keys_of(&s, graph) > 0 && keys_of(&s, graph) < SORTED_FROM;
     if (small) {
-        s.queue.items = graphs * heads;
-        run_parallel(search_small, &s, num_threads);
+        run_queue(&s.queue, search_small, &s, graphs * heads, num_threads);
         failed = s.failed;
     }
     for (long graph = 0; graph < graphs && !failed; graph++)

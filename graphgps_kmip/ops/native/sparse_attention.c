@@ -1,4 +1,4 @@
-/* Softmax attention over selected keys, forward and backward, on a CPU (called by attention/gather_cpu.py).
+/* Softmax attention over selected keys, forward and backward, on a CPU (called by ops/sparse_attention.py).
  *
  * R queries meet, in each of K slots, one of S keys and values; rows[r, j] < 0 is an empty slot. The sums over the
  * queries that selected a key run in the order of the queries, so results repeat bit for bit on any number of threads.
@@ -7,16 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
 #include "simd.h"
 #include "threads.h"
 
 #define STEP 256 /* rows that a thread takes at a time */
-#ifdef DOUBLE
-#define EXP exp
-#else
-#define EXP expf
-#endif
 
 typedef struct {
     const real *q, *k, *v, *score, *grad_out;
@@ -139,12 +133,6 @@ static void *backward_keys(void *argument) {
     return NULL;
 }
 
-static void run(Sparse *s, void *(*work)(void *), long items, int num_threads) {
-    atomic_store(&s->queue.next, 0);
-    s->queue.items = items;
-    run_parallel(work, s, num_threads);
-}
-
 /* Returns 0, or EINVAL for a row that v does not have. */
 int sparse_attention_forward(const real *v, const int32_t *rows, const real *score, const uint8_t *keep, long num_rows,
                              long num_keys, int slots, int dim, int width, double dropout, int num_threads, real *out,
@@ -152,7 +140,7 @@ int sparse_attention_forward(const real *v, const int32_t *rows, const real *sco
     Sparse s = {.v = v, .rows = rows, .score = score, .keep = keep, .num_rows = num_rows, .num_keys = num_keys,
                 .slots = slots, .dim = dim, .width = width, .scale = (real)(1 / sqrt(dim)), .kept = (real)(1 / (1 - dropout)), .out = out,
                 .weight = weight};
-    run(&s, forward_rows, num_rows, num_threads);
+    run_queue(&s.queue, forward_rows, &s, num_rows, num_threads);
     return atomic_load(&s.failed) ? EINVAL : 0;
 }
 
@@ -170,14 +158,14 @@ int sparse_attention_backward(const real *grad_out, const real *q, const real *k
     s.grad_score = malloc((all ? all : 1) * sizeof(real));
     int failed = !start || !slot || !s.grad_score;
     if (!failed) {
-        run(&s, backward_rows, num_rows, num_threads);
+        run_queue(&s.queue, backward_rows, &s, num_rows, num_threads);
         for (long i = 0; i < all; i++) start[rows[i] < 0 ? 0 : (long)rows[i] + 2] += rows[i] >= 0; /* a counting sort */
         for (long key = 0; key < num_keys; key++) start[key + 2] += start[key + 1];
         for (long i = 0; i < all; i++)
             if (rows[i] >= 0) slot[start[(long)rows[i] + 1]++] = (int32_t)i;
         s.start = start;
         s.slot = slot;
-        run(&s, backward_keys, num_keys, num_threads);
+        run_queue(&s.queue, backward_keys, &s, num_keys, num_threads);
     }
     free(start);
     free(slot);

@@ -167,9 +167,9 @@ INLINE void add_group(sums sum[BYTE_ROWS][3], const uint8_t *k, const int8_t *q)
 INLINE void find_left(sums sum[BYTE_ROWS][3], uint64_t *left) {
     const uint32x4_t bits = {1, 2, 1 << 16, 2 << 16}; /* 12 bits of a query, 16 bits on those of the next */
     UNROLL for (int j = 0; j < BYTE_ROWS; j += 2) {
-        uint32x4_t found = {0};
-        UNROLL for (int v = 0; v < 6; v++) found |= vcgezq_s32(sum[j + v / 3][v % 3]) & bits << 2 * v;
-        uint32_t both = vaddvq_u32(found);
+        uint32x4_t reached = {0};
+        UNROLL for (int v = 0; v < 6; v++) reached |= vcgezq_s32(sum[j + v / 3][v % 3]) & bits << 2 * v;
+        uint32_t both = vaddvq_u32(reached);
         left[j] = both & 0xffff;
         left[j + 1] = both >> 16;
     }
@@ -205,9 +205,9 @@ INLINE void add_group(sums sum[BYTE_ROWS][3], const uint8_t *k, const int8_t *q)
 INLINE void find_left(sums sum[BYTE_ROWS][3], uint64_t *left) {
     const uint32x4_t bits = {1, 2, 4, 8};
     UNROLL for (int j = 0; j < BYTE_ROWS; j++) {
-        uint32x4_t found = {0};
-        UNROLL for (int v = 0; v < 3; v++) found |= vcgezq_s32(sum[j][v]) & bits << 4 * v;
-        left[j] = vaddvq_u32(found);
+        uint32x4_t reached = {0};
+        UNROLL for (int v = 0; v < 3; v++) reached |= vcgezq_s32(sum[j][v]) & bits << 4 * v;
+        left[j] = vaddvq_u32(reached);
     }
 }
 #endif

@@ -18,7 +18,7 @@
 
 #define BLOCK 64         /* targets that a thread takes at a time, whose gradients of kinds are added up */
 #define CHUNK (1 << 18)  /* edges of a chunk of the backward, more where one target has more */
-#define AHEAD 4          /* edges from one that is computed to one that is fetched: sources lie anywhere */
+#define AHEAD 4          /* edges from one that is computed to one that is fetched: sources are anywhere */
 #define RANGES 16        /* most ranges of sources: each walks all edges */
 #define CHAINS 8         /* partial sums of an inner product: one alone would wait for each addition */
 #define AT_ONCE 64       /* products of a query with all shared rows that are not worth a branch at each edge */
@@ -33,12 +33,12 @@ typedef struct {
     const real *grad_sum, *grad_total;   /* (M, C), (M, H) */
     real *out, *total, *weight;          /* (M, C), (M, H), (E, H) or NULL */
     real *grad_q, *grad_k, *grad_v, *grad_e, *grad_bias; /* those of shared rows are in partial */
-    real *used, *grad_logit;             /* (edges of a chunk, H): weight behind dropout, gradient of the logit */
+    real *used, *grad_logit;             /* (edges of a chunk, H): weight after dropout, gradient of the logit */
     double *partial;                     /* (blocks of a chunk, kinds (C + H)): gradients of e and bias */
     int64_t first, last, edge;           /* targets of the chunk, its first edge */
     long num_targets, num_sources, ranges;
-    int heads, dim, kinds, own;          /* H, D, shared rows (at most 32), whether there may be others */
-    real limit, eps, scale, kept;        /* kept is 1 / (1 - dropout) */
+    int heads, dim, kinds, has_own;      /* H, D, shared rows (at most 32), whether there may be others */
+    real limit, eps, scale, keep_scale;        /* keep_scale is 1 / (1 - dropout) */
     atomic_int failed;
     Queue queue;
 } Clamped;
@@ -70,7 +70,7 @@ INLINE void add_product(real *restrict sum, const real *restrict factor, const r
         for (int d = 0; d < dim; d++) sum[d] = MULTIPLY_ADD(factor[h] * values[d], e[d], once ? 0 : sum[d]);
 }
 
-/* What a pass holds of a target: its query times the scale, (C), and behind it that times the shared rows, (kinds, C),
+/* What a pass holds of a target: its query times the scale, (C), and after it that times the shared rows, (kinds, C),
  * each made when its first edge comes, or all at once where that is less work. */
 typedef struct {
     real *query;
@@ -109,7 +109,7 @@ INLINE void fetch(const Clamped *c, const real *rows, int64_t edge, int64_t end)
 }
 
 INLINE void fetch_features(const Clamped *c, int64_t edge, int64_t end) {
-    if (c->own && edge < end && c->kind[c->row[edge]] == OWN) fetch_row(c, c->e, c->row[edge]);
+    if (c->has_own && edge < end && c->kind[c->row[edge]] == OWN) fetch_row(c, c->e, c->row[edge]);
 }
 
 /* Logits of an edge, not yet clamped. */
@@ -117,7 +117,7 @@ INLINE void logits(const Clamped *c, Query *query, int64_t edge, int heads, int 
     long row = c->row[edge], width = (long)heads * dim;
     const real *key = c->k + c->source[edge] * width;
     int kind = c->kind[row];
-    if (c->own && kind == OWN) dots(query->query, key, c->e + row * width, heads, dim, logit);
+    if (c->has_own && kind == OWN) dots(query->query, key, c->e + row * width, heads, dim, logit);
     else dots(times_kind(c, query, kind, heads, dim), key, NULL, heads, dim, logit);
     if (c->bias)
         for (int h = 0; h < heads; h++) logit[h] += c->bias[row * heads + h];
@@ -143,7 +143,7 @@ INLINE void forward_target(const Clamped *c, long target, real *queries, real *s
         for (int h = 0; h < heads; h++) {
             score[h] = score_of(score[h], c->limit);
             total[h] += score[h];
-            use[h] = !c->keep ? score[h] : c->keep[edge * heads + h] ? score[h] * c->kept : 0;
+            use[h] = !c->keep ? score[h] : c->keep[edge * heads + h] ? score[h] * c->keep_scale : 0;
         }
         if (c->weight) memcpy(c->weight + edge * heads, score, heads * sizeof(real));
         if (c->v) add(out, use, c->v + c->source[edge] * width, heads, dim);
@@ -177,12 +177,12 @@ INLINE void backward_target(const Clamped *c, long target, real *queries, double
         dots(grad, c->v + c->source[edge] * width, NULL, heads, dim, product);
         for (int h = 0; h < heads; h++) {
             real weight = score_of(score[h], c->limit);
-            real factor = !c->keep ? 1 : c->keep[edge * heads + h] ? c->kept : 0;
+            real factor = !c->keep ? 1 : c->keep[edge * heads + h] ? c->keep_scale : 0;
             int held = score[h] > c->limit || score[h] < -c->limit;
             used[h] = weight * factor;
             grad_logit[h] = held ? 0 : (product[h] * factor - c->grad_total[target * heads + h]) * weight;
         }
-        if (c->own && kind == OWN) {
+        if (c->has_own && kind == OWN) {
             add_product(grad_q, grad_logit, key, c->e + row * width, heads, dim, 0);
             add_product(c->grad_e + row * width, grad_logit, key, query.query, heads, dim, 1);
             if (c->bias) memcpy(c->grad_bias + row * heads, grad_logit, heads * sizeof(real));
@@ -221,7 +221,7 @@ INLINE void backward_sources(const Clamped *c, long range, int heads, int dim) {
             fetch(c, c->grad_v, edge + AHEAD, last);
             if (source < begin || source >= end) continue;
             real *grad_k = c->grad_k + source * width;
-            if (c->own && kind == OWN) add_product(grad_k, c->grad_logit + at, query.query, c->e + row * width, heads, dim, 0);
+            if (c->has_own && kind == OWN) add_product(grad_k, c->grad_logit + at, query.query, c->e + row * width, heads, dim, 0);
             else add(grad_k, c->grad_logit + at, times_kind(c, &query, kind, heads, dim), heads, dim);
             add(c->grad_v + source * width, c->used + at, c->grad_sum + target * width, heads, dim);
         }
@@ -322,14 +322,14 @@ int clamped_forward(const real *q, const real *k, const real *v, const real *e, 
                     long num_targets, long num_sources, long num_rows, int heads, int dim, int kinds, double limit,
                     double eps, double scale, double dropout, int num_threads, real *out, real *total, real *weight) {
     Clamped c = {.q = q, .k = k, .v = v, .e = e, .bias = bias, .source = edges, .row = edges + 2 * num_edges,
-                 .kind = kind, .shared = shared, .own = num_rows > kinds, .ptr = ptr, .keep = keep, .num_targets = num_targets,
+                 .kind = kind, .shared = shared, .has_own = num_rows > kinds, .ptr = ptr, .keep = keep, .num_targets = num_targets,
                  .num_sources = num_sources, .heads = heads, .dim = dim, .kinds = kinds, .limit = (real)limit,
-                 .eps = (real)eps, .scale = (real)scale, .kept = (real)(1 / (1 - dropout)), .out = out, .total = total, .weight = weight};
+                 .eps = (real)eps, .scale = (real)scale, .keep_scale = (real)(1 / (1 - dropout)), .out = out, .total = total, .weight = weight};
     run_queue(&c.queue, forward_targets, &c, num_targets, num_threads);
     return atomic_load(&c.failed) ? ENOMEM : 0;
 }
 
-/* The targets behind the chunk that begins with `first`. */
+/* The targets after the chunk that begins with `first`. */
 static long chunk_end(const int64_t *ptr, long num_targets, long first) {
     long last = first + 1;
     while (last < num_targets && ptr[last + 1] - ptr[first] <= CHUNK) last++;
@@ -343,9 +343,9 @@ int clamped_backward(const real *q, const real *k, const real *v, const real *e,
                      double eps, double scale, double dropout, int num_threads, const real *grad_sum,
                      const real *grad_total, real *grad_q, real *grad_k, real *grad_v, real *grad_e, real *grad_bias) {
     Clamped c = {.q = q, .k = k, .v = v, .e = e, .bias = bias, .source = edges, .row = edges + 2 * num_edges,
-                 .kind = kind, .shared = shared, .own = num_rows > kinds, .ptr = ptr, .keep = keep, .num_targets = num_targets,
+                 .kind = kind, .shared = shared, .has_own = num_rows > kinds, .ptr = ptr, .keep = keep, .num_targets = num_targets,
                  .num_sources = num_sources, .heads = heads, .dim = dim, .kinds = kinds, .limit = (real)limit,
-                 .eps = (real)eps, .scale = (real)scale, .kept = (real)(1 / (1 - dropout)),
+                 .eps = (real)eps, .scale = (real)scale, .keep_scale = (real)(1 / (1 - dropout)),
                  .grad_sum = grad_sum, .grad_total = grad_total, .grad_q = grad_q, .grad_k = grad_k, .grad_v = grad_v,
                  .grad_e = grad_e, .grad_bias = grad_bias, .ranges = num_threads < RANGES ? num_threads : RANGES};
     long width = (long)heads * dim, of_kinds = kinds * (width + heads), most_edges = 1, most_targets = 1;

@@ -1,6 +1,6 @@
 /* Keys of one graph and head, packed for the scan.
  *
- * PANEL keys stand together, in three forms: row by row (to score one key), column by column (to score a panel against
+ * PANEL keys are packed together, in three forms: row by row (to score one key), column by column (to score a panel against
  * ROWS queries in registers) and, for the integer screen, as bytes with one scale for SUPER panels.
  */
 
@@ -34,9 +34,9 @@ static inline int byte_groups(int dim) { return (dim + BYTE_CHANNELS - 1) / BYTE
 
 static size_t keys_size(long count, int dim, int with_bytes) {
     size_t panels = (count + PANEL - 1) / PANEL;
-    size_t one = 2 * aligned((size_t)PANEL * dim * sizeof(real)) + aligned(PANEL * 4) + 4 * 4;
-    if (with_bytes) one += PANEL * BYTE_CHANNELS * (size_t)byte_groups(dim);
-    return panels * one + 8 * ALIGN;
+    size_t panel_size = 2 * aligned((size_t)PANEL * dim * sizeof(real)) + aligned(PANEL * 4) + 4 * 4;
+    if (with_bytes) panel_size += PANEL * BYTE_CHANNELS * (size_t)byte_groups(dim);
+    return panels * panel_size + 8 * ALIGN;
 }
 
 static void keys_place(Keys *keys, long count, int dim, int with_bytes, char *memory) {
@@ -60,7 +60,7 @@ static inline int filled_lanes(const Keys *keys, long panel) {
     return rest < PANEL ? (int)rest : PANEL;
 }
 
-/* Packs SUPER panels: their keys are k[order[0]], k[order[1]], ... (order NULL: as they stand). */
+/* Packs SUPER panels: their keys are k[order[0]], k[order[1]], ... (order NULL: in their own order). */
 static void pack_super(Keys *keys, const real *k, const int32_t *order, long super) {
     int dim = keys->dim;
     long end = (super + 1) * SUPER < keys->panels ? (super + 1) * SUPER : keys->panels;

@@ -24,7 +24,7 @@ typedef struct {
     real *score;
     int64_t *stats;                /* pairs scored, pairs screened, keys inserted, keys that survived the screen */
     Keys shared;                   /* the large graph and head at hand: all threads work on it */
-    const int32_t *order_k, *order_q; /* in which its keys and queries are taken; NULL: as they stand */
+    const int32_t *order_k, *order_q; /* in which its keys and queries are taken; NULL: in their own order */
     const Tree *tree;              /* over its keys, or NULL */
     const real *shared_k;
     long graph, head;

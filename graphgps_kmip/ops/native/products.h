@@ -1,4 +1,4 @@
-/* Products of QUERIES rows with a tile of keys that stand channel by channel (after simd.h and exponential.h). */
+/* Products of QUERIES rows with a tile of keys packed channel by channel (after simd.h). */
 #ifndef PRODUCTS_H
 #define PRODUCTS_H
 
@@ -21,7 +21,7 @@ static inline void transpose(const real *from, long row, long count, int dim, in
     for (int c = dim; c < packed; c++) memset(to + c * stride, 0, width * sizeof(real));
 }
 
-/* to[i, c] = from[i, c], with zeros behind the channels. */
+/* to[i, c] = from[i, c], with zeros after the channels. */
 static inline void copy_rows(const real *from, long row, long count, int dim, int wide, real *to) {
     for (long i = 0; i < count; i++) {
         memcpy(to + i * wide, from + i * row, dim * sizeof(real));

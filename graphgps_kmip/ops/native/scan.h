@@ -38,8 +38,8 @@ INLINE int any_score_above(vec sum[REGISTER_ROWS][3], const real *threshold) {
     }
 #else
     UNROLL for (int j = 0; j < REGISTER_ROWS; j++) {
-        comparison one = above(largest[j], set1(threshold[j]));
-        any = j ? either(any, one) : one;
+        comparison row_above = above(largest[j], set1(threshold[j]));
+        any = j ? either(any, row_above) : row_above;
     }
 #endif
     return bits(any) != 0;
@@ -209,7 +209,7 @@ INLINE void scan(Tile *tile, const Keys *keys, long panel, int num_keys) {
     scan_columns(tile, keys, panel, num_keys);
 }
 
-/* Tiles of queries against all panels of keys, in the order in which these stand. */
+/* Tiles of queries against all panels of keys, in the order of the panels. */
 
 #define FEW_SEEDS 16 /* panels that start the thresholds, at least */
 

@@ -137,7 +137,7 @@ INLINE vec max_(vec a, vec b) { return OF(max)(a, b); }
 #endif
 #define LANES ((int)(sizeof(vec) / sizeof(real)))
 
-/* FACTORS numbers that stand together, each a factor of whole vectors: NEON multiplies by one lane of a register, the
+/* FACTORS consecutive numbers, each a factor of whole vectors: NEON multiplies by one lane of a register, the
  * others load a number into all lanes. */
 #ifdef NEON
 #define FACTORS LANES
@@ -150,7 +150,7 @@ INLINE factors load_factors(const real *p) { return p; }
 #endif
 INLINE vec add_multiple(vec sum, factors some, int which, vec a) { return fma_(set1(some[which]), a, sum); }
 
-/* Up to LANES numbers; zeros behind them. */
+/* Up to LANES numbers; zeros after them. */
 #if defined(OF) && defined(__AVX512F__)
 INLINE vec load_some(const real *p, int count) {
     return count >= LANES ? load(p) : OF(maskz_loadu)((1u << count) - 1, p);
@@ -179,7 +179,7 @@ INLINE void store_some(real *p, vec a, int count) {
 }
 #endif
 
-/* Up to LANES numbers, `step` apart; zeros behind them. */
+/* Up to LANES numbers, `step` apart; zeros after them. */
 INLINE vec load_apart(const real *p, long step, int count) {
 #if defined(AVX512) && !defined(DOUBLE)
     if (step < 1L << 26) { /* places are 32-bit numbers */
@@ -223,10 +223,10 @@ INLINE int any_above(rows a, rows b) {
 #elif defined(__AVX512VL__)
     return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_GT_OQ) != 0;
 #else
-    uint64_t words[sizeof(rows) / 8], any = 0;
+    uint64_t parts[sizeof(rows) / 8], any = 0;
     row_bits above = a > b;
-    __builtin_memcpy(words, &above, sizeof above);
-    for (unsigned i = 0; i < sizeof(rows) / 8; i++) any |= words[i];
+    __builtin_memcpy(parts, &above, sizeof above);
+    for (unsigned i = 0; i < sizeof(rows) / 8; i++) any |= parts[i];
     return any != 0;
 #endif
 }
@@ -280,8 +280,8 @@ INLINE vec exp_(vec x) {
 /* 1 / (1 + exp(-x)), and NaN for NaN */
 INLINE vec sigmoid(vec x) {
     vec_bits positive = x >= set1(0);
-    vec part = exp_((vec)((positive & (vec_bits)-x) | (~positive & (vec_bits)x))), one = set1(1);
-    return (vec)((positive & (vec_bits)one) | (~positive & (vec_bits)part)) / (one + part);
+    vec part = exp_((vec)((positive & (vec_bits)-x) | (~positive & (vec_bits)x))), ones = set1(1);
+    return (vec)((positive & (vec_bits)ones) | (~positive & (vec_bits)part)) / (ones + part);
 }
 
 INLINE real sum_lanes(vec a) {

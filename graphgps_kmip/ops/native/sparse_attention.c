@@ -20,7 +20,7 @@ typedef struct {
     real *grad_score, *grad_q, *grad_k, *grad_v;
     long num_rows, num_keys;   /* R, S */
     int slots, dim, width;     /* K, D, C */
-    real scale, kept;          /* 1 / sqrt(D), 1 / (1 - dropout) */
+    real scale, keep_scale;          /* 1 / sqrt(D), 1 / (1 - dropout) */
     const int64_t *start;      /* (S + 1): where the slots of a key begin in `slot` */
     const int32_t *slot;       /* (R K): slots by key, each list in the order of the queries */
     atomic_int failed;
@@ -40,7 +40,7 @@ static inline real dot(const real *restrict a, const real *restrict b, int width
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-/* Asks for the values that the row after next will gather: they lie anywhere. */
+/* Asks for the values that the row after next will gather: they are anywhere. */
 static inline void fetch(const Sparse *s, const real *values, int width, long row) {
     if (row >= s->num_rows) return;
     for (int j = 0; j < s->slots; j++) {
@@ -74,7 +74,7 @@ static void *forward_rows(void *argument) {
                 weight[j] /= sum;
                 if (!s->keep) add(out, weight[j], s->v + (long)s->rows[row * slots + j] * width, width);
                 else if (s->keep[row * slots + j])
-                    add(out, weight[j] * s->kept, s->v + (long)s->rows[row * slots + j] * width, width);
+                    add(out, weight[j] * s->keep_scale, s->v + (long)s->rows[row * slots + j] * width, width);
             }
         }
     if (outside) atomic_store(&s->failed, 1);
@@ -96,7 +96,7 @@ static void *backward_rows(void *argument) {
             for (int j = 0; j < slots; j++) {
                 int used = at[j] >= 0 && (!s->keep || s->keep[row * slots + j]);
                 grad_score[j] = used ? dot(g, s->v + (long)at[j] * s->width, s->width) : 0;
-                if (s->keep) grad_score[j] *= s->kept;
+                if (s->keep) grad_score[j] *= s->keep_scale;
                 mean += weight[j] * grad_score[j];
             }
             memset(grad_q, 0, s->dim * sizeof(real));
@@ -127,7 +127,7 @@ static void *backward_keys(void *argument) {
                 add(grad_k, s->grad_score[slot], s->q + row * s->dim, s->dim);
                 if (!s->keep) add(grad_v, s->weight[slot], s->grad_out + row * s->width, s->width);
                 else if (s->keep[slot])
-                    add(grad_v, s->weight[slot] * s->kept, s->grad_out + row * s->width, s->width);
+                    add(grad_v, s->weight[slot] * s->keep_scale, s->grad_out + row * s->width, s->width);
             }
         }
     return NULL;
@@ -138,7 +138,7 @@ int sparse_attention_forward(const real *v, const int32_t *rows, const real *sco
                              long num_keys, int slots, int dim, int width, double dropout, int num_threads, real *out,
                              real *weight) {
     Sparse s = {.v = v, .rows = rows, .score = score, .keep = keep, .num_rows = num_rows, .num_keys = num_keys,
-                .slots = slots, .dim = dim, .width = width, .scale = (real)(1 / sqrt(dim)), .kept = (real)(1 / (1 - dropout)), .out = out,
+                .slots = slots, .dim = dim, .width = width, .scale = (real)(1 / sqrt(dim)), .keep_scale = (real)(1 / (1 - dropout)), .out = out,
                 .weight = weight};
     run_queue(&s.queue, forward_rows, &s, num_rows, num_threads);
     return atomic_load(&s.failed) ? EINVAL : 0;
@@ -150,7 +150,7 @@ int sparse_attention_backward(const real *grad_out, const real *q, const real *k
                               int width, double dropout, int num_threads, real *grad_q, real *grad_k, real *grad_v) {
     Sparse s = {.grad_out = grad_out, .q = q, .k = k, .v = v, .rows = rows, .weight = weight, .keep = keep,
                 .num_rows = num_rows, .num_keys = num_keys, .slots = slots, .dim = dim, .width = width,
-                .scale = (real)(1 / sqrt(dim)), .kept = (real)(1 / (1 - dropout)), .grad_q = grad_q, .grad_k = grad_k,
+                .scale = (real)(1 / sqrt(dim)), .keep_scale = (real)(1 / (1 - dropout)), .grad_q = grad_q, .grad_k = grad_k,
                 .grad_v = grad_v};
     long all = num_rows * slots;
     int64_t *start = calloc(num_keys + 2, sizeof(int64_t));

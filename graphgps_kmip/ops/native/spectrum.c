@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* A sparse symmetric matrix in an order that keeps neighbours close, and its factors L D L^T inside the envelope: of
- * each row what lies between its first non-zero and the diagonal, which elimination without pivoting never leaves
+ * each row what is between its first non-zero and the diagonal, which elimination without pivoting never leaves
  * (Jennings 1966).
  */
 
@@ -23,7 +23,7 @@ typedef struct {
     int64_t *level, *first;         /* (size): hops from the first row; first non-zero of each row, in the order */
     int64_t *start, *at;            /* (size + 1), (entries): the matrix in the order */
     double *entry;                  /* (entries) */
-    double **lower, *inside;        /* (size): lower[i][j] is L[i, j], and where these rows lie */
+    double **lower, *inside;        /* (size): lower[i][j] is L[i, j], and where these rows are */
     double *pivot;                  /* (size): D */
 } Envelope;
 
@@ -65,7 +65,7 @@ static int64_t spread(Envelope *a, int64_t from) {
 }
 
 /* Orders the rows by reverse Cuthill-McKee from an end of the graph (George and Liu 1979) and finds the envelope.
- * Returns how many entries lie inside, without the diagonal, or -1 where not all rows are connected. */
+ * Returns how many entries are inside, without the diagonal, or -1 where not all rows are connected. */
 static int64_t arrange(Envelope *a) {
     int64_t end = 0, depth = -1, entries = 0;
     if (spread(a, 0) < a->size) return -1;
@@ -99,7 +99,7 @@ static int64_t arrange(Envelope *a) {
     return entries;
 }
 
-/* Factorises A - shift I. Returns how many pivots are negative: as many eigenvalues lie below the shift (Sylvester's
+/* Factorises A - shift I. Returns how many pivots are negative: as many eigenvalues are below the shift (Sylvester's
  * law of inertia); -1 where pivots grow so large that rounding may have changed that. */
 static int64_t factorise(Envelope *a, double shift) {
     int64_t negative = 0;
@@ -268,21 +268,21 @@ static bool ritz(Lanczos *s, int64_t steps, int64_t width) {
     return true;
 }
 
-/* Says whether the `wanted` largest eigenvalues have converged: the last entries of their eigenvectors tell. */
-static bool converged(Lanczos *s, int64_t steps, int64_t wanted) {
+/* Says whether the `num_pairs` largest eigenvalues have converged: the last entries of their eigenvectors tell. */
+static bool converged(Lanczos *s, int64_t steps, int64_t num_pairs) {
     memset(s->rotation, 0, steps * sizeof(double));
     s->rotation[steps - 1] = 1;
     if (!ritz(s, steps, 1)) return false;
-    for (int64_t i = 0; i < wanted; i++) {
+    for (int64_t i = 0; i < num_pairs; i++) {
         int64_t at = s->ranks[i];
         if (fabs(s->beta[steps - 1] * s->rotation[at]) > TOLERANCE * s->theta[at]) return false;
     }
     return true;
 }
 
-/* Finds `wanted` eigenpairs orthogonal to the `locked` ones found before and puts them behind these; the matrix is
+/* Finds `num_pairs` eigenpairs orthogonal to the `locked` ones found before and puts them after these; the matrix is
  * factorised. Returns false where they do not converge. */
-static bool lanczos(Lanczos *s, int64_t locked, int64_t wanted) {
+static bool lanczos(Lanczos *s, int64_t locked, int64_t num_pairs) {
     int64_t size = s->matrix.size, most = s->most < size - locked ? s->most : size - locked, steps = 0;
     memcpy(s->basis, s->vectors, locked * size * sizeof(double));
     double *start = s->basis + locked * size, ignored;
@@ -295,7 +295,7 @@ static bool lanczos(Lanczos *s, int64_t locked, int64_t wanted) {
         double length = orthogonalise(s, next, locked + steps + 1, &s->alpha[steps]);
         s->beta[steps++] = length;
         if (steps == size - locked) s->beta[steps - 1] = 0; /* the whole space: nothing is left but rounding */
-        if (steps == most || (steps >= 2 * wanted && steps % CHECK_EVERY == 0)) done = converged(s, steps, wanted);
+        if (steps == most || (steps >= 2 * num_pairs && steps % CHECK_EVERY == 0)) done = converged(s, steps, num_pairs);
         if (!done && steps == most) return false;
         if (length == 0) { /* the space is invariant: another start */
             draw(s, next);
@@ -306,7 +306,7 @@ static bool lanczos(Lanczos *s, int64_t locked, int64_t wanted) {
     memset(s->rotation, 0, steps * steps * sizeof(double));
     for (int64_t i = 0; i < steps; i++) s->rotation[i * steps + i] = 1;
     if (!ritz(s, steps, steps)) return false;
-    for (int64_t i = 0; i < wanted; i++) {
+    for (int64_t i = 0; i < num_pairs; i++) {
         double *vector = s->vectors + (locked + i) * size, *image = start + steps * size;
         memset(vector, 0, size * sizeof(double));
         for (int64_t j = 0; j < steps; j++) add(vector, s->rotation[s->ranks[i] * steps + j], start + j * size, size);
@@ -317,7 +317,7 @@ static bool lanczos(Lanczos *s, int64_t locked, int64_t wanted) {
     return true;
 }
 
-#define WIDEST 0.25   /* of size^2 entries may lie inside the envelope: dense solvers are faster from there */
+#define WIDEST 0.25   /* of size^2 entries may be inside the envelope: dense solvers are faster from there */
 #define ITEM 8        /* bytes of everything that is allocated: doubles, integers, pointers */
 #define RESIDUAL 1e-9 /* |A x - value x|, largest entry; relative to the largest entry of A where that is above 1 */
 
@@ -353,16 +353,16 @@ static bool accurate(Lanczos *s, int64_t count) {
     return true;
 }
 
-/* Finds the `count` smallest eigenpairs: runs until as many lie below the last one as the matrix has. */
+/* Finds the `count` smallest eigenpairs: runs until as many are below the last one as the matrix has. */
 static int smallest(Lanczos *s, int64_t count, double shift) {
-    int64_t inside = arrange(&s->matrix), found = 0, missing = count;
+    int64_t inside = arrange(&s->matrix), num_found = 0, missing = count;
     if (inside < 0) return UNCONNECTED;
     if (inside > WIDEST * s->matrix.size * s->matrix.size) return WIDE;
     for (int64_t run = 0; run <= count; run++) {
         if (factorise(&s->matrix, shift) < 0) return UNSTABLE;
-        if (!lanczos(s, found, missing)) return NOT_CONVERGED;
-        sort(s, found + missing, s->basis);
-        found = count;
+        if (!lanczos(s, num_found, missing)) return NOT_CONVERGED;
+        sort(s, num_found + missing, s->basis);
+        num_found = count;
         double last = s->values[count - 1], bound = last - 1e-12 - 1e-7 * fabs(last);
         int64_t below = factorise(&s->matrix, bound);
         if (below < 0) return UNSTABLE;
@@ -409,9 +409,9 @@ int smallest_eigenpairs(int64_t matrices, const int64_t *begin, const int64_t *s
     Lanczos s = {.most = most, .matrix = {.column = column, .value = value}};
     int64_t rows = 0, entries = 0;
     for (int64_t m = 0; m < matrices; m++) {
-        int64_t own = indptr[begin[m] + size[m]] - indptr[begin[m]];
+        int64_t num_entries = indptr[begin[m] + size[m]] - indptr[begin[m]];
         if (size[m] > rows) rows = size[m];
-        if (own > entries) entries = own;
+        if (num_entries > entries) entries = num_entries;
     }
     void *memory = allocate(&s, rows, entries, count);
     if (memory == NULL) return 1;

@@ -6,7 +6,7 @@
 
 typedef struct { real value; int32_t id; } Ranked;
 
-/* Hoare's partition: afterwards a[0 .. *last] <= a[*first .. n - 1], and what lies between is equal to the pivot. */
+/* Hoare's partition: afterwards a[0 .. *last] <= a[*first .. n - 1], and what is between is equal to the pivot. */
 static inline void partition(Ranked *a, long n, long *last, long *first) {
     real x = a[0].value, y = a[n / 2].value, z = a[n - 1].value;
     real pivot = MAX(MIN(x, y), MIN(MAX(x, y), z));
@@ -56,10 +56,10 @@ static void sort_ranked(Ranked *a, long n) {
         }
     }
     for (long i = 1; i < n; i++) {
-        Ranked one = a[i];
+        Ranked item = a[i];
         long j = i;
-        for (; j > 0 && a[j - 1].value > one.value; j--) a[j] = a[j - 1];
-        a[j] = one;
+        for (; j > 0 && a[j - 1].value > item.value; j--) a[j] = a[j - 1];
+        a[j] = item;
     }
 }
 

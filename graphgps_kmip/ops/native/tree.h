@@ -55,7 +55,7 @@ static void *split_segments(void *argument) {
     return NULL;
 }
 
-/* Orders rows so that each `unit` of them lie together: segments of units are halved until they are one unit. */
+/* Orders rows so that each `unit` of them are close together: segments of units are halved until they are one unit. */
 static int spatial_order(const real *x, long count, int dim, long unit, int32_t *order, int num_threads) {
     long units = (count + unit - 1) / unit, segments = 1;
     long *memory = malloc(3 * (units + 2) * sizeof(long));
@@ -73,10 +73,10 @@ static int spatial_order(const real *x, long count, int dim, long unit, int32_t 
     while (segments < units) {
         long made = 0;
         for (long i = 0; i < segments; i++) {
-            long first = bounds[i], own = (bounds[i + 1] - first + unit - 1) / unit;
-            halves[i] = own > 1 ? first + (own + 1) / 2 * unit : first;
+            long first = bounds[i], num_units = (bounds[i + 1] - first + unit - 1) / unit;
+            halves[i] = num_units > 1 ? first + (num_units + 1) / 2 * unit : first;
             next[made++] = first;
-            if (own > 1) next[made++] = halves[i];
+            if (num_units > 1) next[made++] = halves[i];
         }
         next[made] = count;
         s.bounds = bounds;
@@ -136,7 +136,7 @@ static void build_node(Tree *tree, const Keys *keys, long node, long first, long
             real low = x[0], high = x[0];
             for (int lane = 1; lane < filled; lane++) low = MIN(low, x[lane]), high = MAX(high, x[lane]);
             center[i] = low / 2 + high / 2;
-            /* the sides lie a rounding outside of the keys */
+            /* the sides are a rounding outside of the keys */
             extent[i] = (MAX(high - center[i], center[i] - low)) * (1 + 4 * (real)EPSILON);
         }
         return;
@@ -186,13 +186,13 @@ static inline real bound_scores(const Tile *tile, const Tree *tree, int dim, Vis
 
 /* Starts the thresholds from the panels around the best one that a greedy descent finds. */
 static void seed_from_tree(Tile *tile, const Keys *keys, const Tree *tree, int num_keys) {
-    Visit one = {.node = 0}, other;
-    while (tree->left[one.node] >= 0) {
-        one.node = tree->left[one.node];
-        other.node = one.node + 1;
-        if (bound_scores(tile, tree, keys->dim, &other) > bound_scores(tile, tree, keys->dim, &one)) one.node++;
+    Visit visit = {.node = 0}, other;
+    while (tree->left[visit.node] >= 0) {
+        visit.node = tree->left[visit.node];
+        other.node = visit.node + 1;
+        if (bound_scores(tile, tree, keys->dim, &other) > bound_scores(tile, tree, keys->dim, &visit)) visit.node++;
     }
-    long first = (-1 - tree->left[one.node]) / SEEDS * SEEDS;
+    long first = (-1 - tree->left[visit.node]) / SEEDS * SEEDS;
     seed(tile, keys, first, MIN(keys->panels, first + SEEDS), num_keys);
 }
 

@@ -12,7 +12,6 @@ import torch
 
 from graphgps_kmip.ops.native import NoKernel
 from graphgps_kmip.ops.native import compile_kernels as build
-from graphgps_kmip.ops.native import compile_kernels as cache
 from graphgps_kmip.search import topk_inner_product
 
 GOOD = "int answer(void) { return NUMBER; }\n"
@@ -100,17 +99,6 @@ def test_a_cpu_that_the_compiler_does_not_know_is_compiled_for_in_general_and_th
 
 
 @compiler
-def test_a_cache_that_cannot_be_written_gives_way_to_a_temporary_folder(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    (folder / "file").write_text("in the way")
-    monkeypatch.setenv("GRAPHGPS_KMIP_CACHE", str(folder / "file" / "cache"))
-    assert build.load("small", "-DNUMBER=3").answer() == 3
-    assert "cannot be written" in caplog.text
-    assert "for this process only" in caplog.text
-
-
-@compiler
 @pytest.mark.parametrize("failing", ["no folder at all may be written", "no locks"])
 def test_where_nothing_can_be_stored_there_is_no_kernel_and_a_reason(
     failing: str, folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -124,19 +112,17 @@ def test_where_nothing_can_be_stored_there_is_no_kernel_and_a_reason(
         (folder / "file").write_text("")
         monkeypatch.setenv("GRAPHGPS_KMIP_CACHE", str(folder / "file" / "cache"))
         monkeypatch.setattr("tempfile.mkdtemp", refused)
-        cache._process_folder.cache_clear()
+        build._process_folder.cache_clear()
     reason = build.unavailable_reason("small", "-DNUMBER=7")
     assert "Read-only file system" in reason
     assert "GRAPHGPS_KMIP_CACHE" in reason
 
 
 @compiler
-def test_a_damaged_library_is_made_anew(folder: Path) -> None:
-    build.load("small", "-DNUMBER=5")
-    (library,) = libraries(folder)
-    library.unlink()
+@pytest.mark.usefixtures("folder")
+def test_a_damaged_library_is_made_anew() -> None:
+    library = build._cached_library("small", ("-DNUMBER=5",))
     library.write_bytes(b"not a library")
-    build.load.cache_clear()
     assert build.load("small", "-DNUMBER=5").answer() == 5
 
 

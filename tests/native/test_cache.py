@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from graphgps_kmip.ops.native import compile_kernels as build
-from graphgps_kmip.ops.native import compile_kernels as cache
-from graphgps_kmip.ops.native.compile_kernels import Untrusted, cache_folder, load_trusted
+from graphgps_kmip.ops.native.compile_kernels import cache_folder
 from tests.processes import preloaded
 
 compiler = pytest.mark.skipif(build.compiler() is None, reason="no C compiler")
@@ -26,24 +25,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(build, "SOURCES", tmp_path)
     monkeypatch.setenv("GRAPHGPS_KMIP_CACHE", str(tmp_path / "above" / "cache"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(cache.tempfile, "tempdir", None)
+    monkeypatch.setattr(build.tempfile, "tempdir", None)
     forget()
     yield tmp_path / "above" / "cache"
     forget()
 
 
 def forget() -> None:
-    for cached in (build.load, build._failure, cache._process_folder, cache._say_once):
+    for cached in (build.load, build._failure, build._process_folder, build._warn_once):
         cached.cache_clear()
 
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
-
-
-def somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From now on this process is another user than the owner of all files that it made."""
-    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
 
 
 @compiler
@@ -75,19 +69,19 @@ def test_a_folder_of_another_user_is_refused(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     cache_folder()
-    somebody_else(monkeypatch)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert cache_folder() != folder
     assert "belongs to another user" in caplog.text
     assert "set GRAPHGPS_KMIP_CACHE to a folder of your own" in caplog.text
 
 
 @compiler
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("fault", ["written by others", "a link", "a pipe"])
 def test_a_library_that_others_could_have_made_is_not_loaded_but_compiled_anew(
-    folder: Path, tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    build.load("small", "-DNUMBER=4")
-    (library,) = folder.glob("*.so")
+    library = build._cached_library("small", ("-DNUMBER=4",))  # not loaded: the loader knows a library by its name
     library.unlink()
     evil = tmp_path / "evil.so"
     build._compile([build.compiler(), *build.FLAGS, "-DNUMBER=666"], tmp_path / "small.c", evil)
@@ -99,49 +93,10 @@ def test_a_library_that_others_could_have_made_is_not_loaded_but_compiled_anew(
     else:
         library.write_bytes(evil.read_bytes())
         library.chmod(0o722)
-    cache._descriptors.clear()  # the loader knows a library by its name: as a new process would see it
-    build.load.cache_clear()
     assert build.load("small", "-DNUMBER=4").answer() == 4
     assert mode(library) == 0o700
     assert not library.is_symlink()
-    assert ("compiled anew" in caplog.text) == (fault != "a link")
-
-
-@compiler
-def test_a_library_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    build.load("small", "-DNUMBER=4")
-    (library,) = folder.glob("*.so")
-    status = os.stat_result((stat.S_IFREG | 0o700, 0, 0, 1, os.geteuid() + 1, 0, 0, 0, 0, 0))
-    real = os.fstat
-
-    def fstat(descriptor: int) -> os.stat_result:
-        found = real(descriptor)
-        return status if stat.S_ISREG(found.st_mode) else found
-
-    monkeypatch.setattr(cache.os, "fstat", fstat)
-    with pytest.raises(Untrusted, match="belongs to another user"):
-        load_trusted(library)
-
-
-@compiler
-def test_a_folder_that_is_exchanged_after_the_check_leads_nowhere(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    build.load("small", "-DNUMBER=4")
-    (library,) = folder.glob("*.so")
-    evil = tmp_path / "elsewhere"
-    evil.mkdir()
-    build._compile([build.compiler(), *build.FLAGS, "-DNUMBER=666"], tmp_path / "small.c", evil / library.name)
-    real, cache._descriptors = cache._check, {}
-
-    def exchange(path: Path, status: os.stat_result, is_kind: object) -> None:
-        real(path, status, is_kind)
-        if path == library:  # checked, not yet loaded
-            folder.rename(tmp_path / "away")
-            evil.rename(folder)
-
-    monkeypatch.setattr(cache, "_check", exchange)
-    assert load_trusted(library).answer() == 4
+    assert "compiled anew" in caplog.text
 
 
 def test_a_process_has_one_folder_to_fall_back_on_and_removes_it_at_its_end(tmp_path: Path) -> None:
@@ -173,6 +128,6 @@ def test_a_user_without_a_home_folder_gets_one_for_the_process(
     def homeless() -> Path:
         raise RuntimeError("Could not determine home directory.")
 
-    monkeypatch.setattr(cache.Path, "home", staticmethod(homeless))
+    monkeypatch.setattr(build.Path, "home", staticmethod(homeless))
     assert cache_folder().parent == folder.parents[1]
     assert "there is no home folder" in caplog.text

@@ -53,8 +53,3 @@ def test_what_the_cpu_cannot_run_is_refused_in_one_line(
     monkeypatch.setenv(instruction_sets.VARIABLE, name)
     with pytest.raises(InputError, match=message):
         compile_kernels.unavailable_reason("kmip_search", "-DNEVER_BEFORE")
-
-
-def test_without_the_variable_the_kernels_have_all_that_the_cpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(instruction_sets.VARIABLE, raising=False)
-    assert instruction_sets.chosen_instruction_set() == "auto"

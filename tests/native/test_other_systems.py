@@ -25,9 +25,6 @@ case "$*" in
 esac
 exec {cc} $(echo "$@" | sed s/-mcpu=native//)
 """
-SYSCTL = """#!/bin/sh
-case "$1 $2" in "-n hw.optional.arm.FEAT_DotProd") echo 1;; "-n hw.optional.arm.FEAT_I8MM") echo 0;; *) exit 1;; esac
-"""
 needs_clang = pytest.mark.skipif(shutil.which("clang") is None, reason="no clang (apt install clang)")
 
 
@@ -47,7 +44,6 @@ def apple(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             raise FileNotFoundError(path)
         return read(path, *args, **options)
 
-    program(tmp_path / "sysctl", SYSCTL)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(Path, "read_text", without_proc)
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
@@ -57,13 +53,6 @@ def apple(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     compile_kernels.forget()
     yield tmp_path
     compile_kernels.forget()
-
-
-def test_a_mac_says_which_instructions_its_cpu_has(apple: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert instruction_sets.runnable() == ["neon", "dotprod"]
-    (apple / "sysctl").unlink()
-    monkeypatch.setenv("PATH", str(apple))
-    assert instruction_sets.runnable() == ["neon"]
 
 
 @pytest.mark.skipif(compile_kernels.compiler() is None, reason="no C compiler")

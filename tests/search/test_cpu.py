@@ -22,13 +22,8 @@ def check(q: Tensor, k: Tensor, num_keys: int, **options: Any) -> cpu.ScanCounts
     index, score, counts = cpu.scan(SearchProblem.of(q, k, None, None, num_keys), **options)
     products = q.double() @ k.double().mT
     best = products.topk(min(num_keys, k.size(-2))).values
-    bound = (
-        4
-        * q.size(-1)
-        * torch.finfo(q.dtype).eps
-        * q.double().norm(dim=-1, keepdim=True)
-        * k.double().norm(dim=-1).max()
-    )
+    norms = q.double().norm(dim=-1, keepdim=True) * k.double().norm(dim=-1).max()
+    bound = 4 * q.size(-1) * torch.finfo(q.dtype).eps * norms
     assert ((score[..., : best.size(-1)].double() - best).abs() <= bound).all()
     assert (index[..., best.size(-1) :] == -1).all()
     found = index[..., : best.size(-1)]

@@ -25,9 +25,8 @@ from graphgps_kmip.attention.long_filter import (
     place_features,
 )
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ops.circular_convolution import circular_convolution, gated_convolutions
+from graphgps_kmip.ops.circular_convolution import can_sum, circular_convolution, gated_convolutions
 from graphgps_kmip.ops.context import GraphContext
-from graphgps_kmip.ops.direct_convolution import can_sum
 from graphgps_kmip.ops.propagation import ADJACENCIES, adjacency, propagate
 from graphgps_kmip.ops.size_groups import SizeGroups
 from graphgps_kmip.ranges import Choice, whole

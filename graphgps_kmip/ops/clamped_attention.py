@@ -244,14 +244,14 @@ def _sorted_edges(q: Tensor, k: Tensor, e: Tensor, edges: Tensor) -> SortedEdges
     return SortedEdges(begin, kind, shared[: int(count)]) if status == 0 else None
 
 
-def _call(function: str, form: Form, inputs: list[Tensor | None], *results: Tensor | None) -> None:
-    """Call a C function: inputs of `_contiguous_inputs`, sizes, constants and threads, results."""
+def _call(form: Form, inputs: list[Tensor | None], *results: Tensor | None) -> None:
+    """Call the C function: inputs of `_contiguous_inputs`, sizes, constants and threads, results."""
     q, k, _, e, *_ = inputs
     longs = map(ctypes.c_long, (form.edges.size(1), len(q), len(k), len(e)))
     constants = map(ctypes.c_double, (form.limit, form.eps, form.scale, form.dropout))
     threads = max(1, min(torch.get_num_threads(), form.edges.size(1) * q.shape[1:].numel() // THREAD_WORK))
     sizes = *longs, *q.shape[1:], len(form.sorted_edges.shared), *constants, threads
-    kernel = getattr(load(KERNEL, *dtype_flags(q.dtype)), function)
+    kernel = load(KERNEL, *dtype_flags(q.dtype)).clamped_attention
     if kernel(*map(pointer, inputs), *sizes, *map(pointer, results)):
         raise MemoryError("not enough memory for clamped attention along edges")
 
@@ -265,7 +265,7 @@ def _forward_by_kernel(form: Form, *heads: Tensor | None, weight: Tensor | None 
     """Compute `torch_forward` in C; without v only the sums, and the weights (E, H) where there is memory."""
     inputs = _contiguous_inputs(form, *heads)
     out, total = torch.empty_like(inputs[0]), inputs[0].new_empty(inputs[0].shape[:2])
-    _call("clamped_forward", form, inputs, out, total, weight)
+    _call(form, inputs, out, total, weight, *[None] * 7)
     return out, total
 
 
@@ -275,5 +275,5 @@ def _backward_by_kernel(
     """Compute `torch_backward` in C."""
     inputs = _contiguous_inputs(form, *heads)
     grads = [None if tensor is None else torch.empty_like(tensor) for tensor in inputs[:5]]
-    _call("clamped_backward", form, inputs, grad_sum.contiguous(), grad_total.contiguous(), *grads)
+    _call(form, inputs, None, None, None, grad_sum.contiguous(), grad_total.contiguous(), *grads)
     return *grads[:3], grads[3].sum_to_size(heads[3].shape), grads[4]

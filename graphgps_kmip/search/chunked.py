@@ -25,13 +25,8 @@ GROUP, MIN_GROUPS = 8, 60
 def search_chunked(problem: SearchProblem, memory_mib: float = 32) -> tuple[Tensor, Tensor]:
     """Find the K largest inner products for each query, block by block.
 
-    Args:
-        problem (SearchProblem): the search problem.
-        memory_mib (float, optional): bound on the scores held at a time, in MiB (at least one row of scores per head);
-            on a CPU 16 to 32 is fastest. (default: 32)
-
-    Shapes:
-        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
+    ``memory_mib`` bounds the scores held at a time (at least one row of scores per head); on a CPU 16 to 32 is fastest.
+    Returns index (H, N, K) int64, -1: missing, and score (H, N, K), -inf: missing.
     """
     max_scores = int(memory_mib * 2**20) // (problem.q.element_size() * problem.num_heads)
     shape = (problem.num_heads, problem.q.size(1) + 1, problem.num_keys)  # the last row receives padding

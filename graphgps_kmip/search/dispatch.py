@@ -24,7 +24,7 @@ from graphgps_kmip.search.fused_cpu import (
 from graphgps_kmip.search.keops import keops_not_supported_reasons, search_keops
 from graphgps_kmip.search.problem import SearchProblem, check_num_keys, overflow, usable
 from graphgps_kmip.search.search_memo import search_or_recall
-from graphgps_kmip.search.triton_search import search_triton, triton_reasons
+from graphgps_kmip.search.triton_search import search_triton, triton_not_supported_reasons
 
 logger = logging.getLogger(__name__)
 Reasons = Callable[[SearchProblem], list[str]]  # against a backend; none: it fits
@@ -43,7 +43,7 @@ _tree = "fused C kernel with a k-d tree, for few dimensions"
 _register("tree", search_tree, _tree, cpu_not_supported_reasons, tree_not_preferred_reasons)
 _cpu = "fused C kernel for CPUs, compiled at its first use"
 _register("cpu", search_cpu, _cpu, cpu_not_supported_reasons, cpu_not_preferred_reasons)
-_register("triton", search_triton, "fused GPU kernel (Triton)", triton_reasons, lambda _: [])
+_register("triton", search_triton, "fused GPU kernel (Triton)", triton_not_supported_reasons, lambda _: [])
 _register("chunked", search_chunked, "plain torch, bounded memory, any device", lambda _: [], lambda _: [])
 _keops = "symbolic matrices (PyKeOps), as in the papers; needs a C++ compiler"
 _register("keops", search_keops, _keops, keops_not_supported_reasons, lambda _: _KEOPS)

@@ -152,7 +152,7 @@ def tuned_kernel() -> Any:
 
 
 def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
-    """Return the reasons why the Triton kernel does not support this problem, but a failed self-check."""
+    """Return the reasons why the Triton kernel does not support this problem, a failed self-check included."""
     reasons = []
     if not is_installed():
         reasons.append("triton is not installed (pip install triton)")
@@ -170,6 +170,8 @@ def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
         reasons.append(f"the kernel's int32 offsets reach {2**31 // width - 1} nodes at this dimension")
     if problem.num_heads > 65535:
         reasons.append(f"a CUDA grid holds at most 65535 heads, not {problem.num_heads}")
+    if not reasons and problem.q.device.type == "cuda" and (failed := failure(check_search, problem.q.device)):
+        reasons.append(failed)
     return reasons
 
 
@@ -214,11 +216,3 @@ def check_search(device: torch.device) -> None:
     q, k = (torch.randn(2, 1370, 10, generator=generator).to(device) for _ in range(2))
     problem = SearchProblem.of(q, k, ptr, ptr, 10)
     torch.testing.assert_close(search_triton(problem)[1], search_exact(problem)[1], rtol=1e-4, atol=1e-4)
-
-
-def triton_reasons(problem: SearchProblem) -> list[str]:
-    """Return the reasons why the Triton kernel does not support this problem, a failed self-check included."""
-    reasons = triton_not_supported_reasons(problem)
-    if not reasons and problem.q.device.type == "cuda" and (failed := failure(check_search, problem.q.device)):
-        reasons.append(failed)
-    return reasons

@@ -25,7 +25,7 @@ SMALL = Tiling(queries=16, keys=16, step=1, warps=1)
 RAGGED = [9, 0, 5, 1, 4, 20], [9, 3, 40, 2, 0, 20]  # no queries, no keys, graphs smaller than K, one of three blocks
 
 
-def found(
+def search_one_graph(
     q: Tensor, k: Tensor, num_keys: int, precision: str = "fp16", tiling: Tiling | None = SMALL
 ) -> tuple[Tensor, Tensor]:
     """Index and score of one graph."""
@@ -36,7 +36,7 @@ def found(
 
 def check(q: Tensor, k: Tensor, num_keys: int, precision: str = "fp16", tiling: Tiling | None = SMALL) -> Tensor:
     """Compare with brute force, with the tolerance of the contract relative to |q| max|k|; return the index."""
-    index, score = found(q, k, num_keys, precision, tiling)
+    index, score = search_one_graph(q, k, num_keys, precision, tiling)
     exact = Ragged(q.double(), k.double(), [q.size(1)], [k.size(1)])
     bound = exact.q.norm(dim=-1).amax() * exact.k.norm(dim=-1).amax()
     check_answer(exact, num_keys, index, score, 4 * q.size(-1) * torch.finfo(q.dtype).eps * max(1.0, bound.item()))
@@ -74,10 +74,10 @@ def test_sizes_that_are_no_powers_of_two_are_padded_without_a_trace(num_keys: in
 @thorough
 def test_scores_are_the_same_bit_for_bit_whatever_the_precision_and_the_tiling() -> None:
     q, k = torch.randn(1, 18, 5), torch.randn(1, 70, 5)
-    first = found(q, k, 4)
+    first = search_one_graph(q, k, 4)
     for precision, tiling in (("fp16", Tiling(32, 64, 1, 1)), ("bf16", Tiling(16, 16, 3, 1)), ("exact", SMALL)):
-        for mine, theirs in zip(first, found(q, k, 4, precision, tiling), strict=True):
-            assert torch.equal(mine, theirs)
+        for expected, scores in zip(first, search_one_graph(q, k, 4, precision, tiling), strict=True):
+            assert torch.equal(scores, expected)
 
 
 def blocks_of(*scores: float) -> tuple[Tensor, Tensor]:
@@ -114,7 +114,7 @@ def test_a_candidate_is_kept_for_its_exact_score_and_not_for_its_low_one(precisi
 
 def test_equal_scores_come_by_rising_index() -> None:
     k = torch.tensor([1.0, 3.0, 3.0, 2.0, 3.0])[None, :, None]
-    index, _ = found(torch.ones(1, 1, 1), k, 4)
+    index, _ = search_one_graph(torch.ones(1, 1, 1), k, 4)
     assert index.flatten().tolist() == [1, 2, 4, 3]
 
 
@@ -129,7 +129,7 @@ def test_equal_scores_come_by_rising_index() -> None:
 def test_sizes_far_beyond_half_precision_neither_overflow_nor_vanish(scale_q: float, scale_k: float) -> None:
     q, k = torch.randn(1, 8, 4), torch.randn(1, 40, 4)
     scale = torch.logspace(-3, 3, 8)[None, :, None]
-    index, score = found(q * scale * scale_q, k * scale_k, 3)
+    index, score = search_one_graph(q * scale * scale_q, k * scale_k, 3)
     expected = (q.double() @ k.double().mT).topk(3)
     assert torch.equal(index, expected.indices)
     torch.testing.assert_close(score.double() / scale / scale_q / scale_k, expected.values, rtol=1e-5, atol=1e-5)

@@ -38,7 +38,7 @@ typedef struct {
     int64_t first, last, edge;           /* targets of the chunk, its first edge */
     long num_targets, num_sources, ranges;
     int heads, dim, kinds, has_own;      /* H, D, shared rows (at most 32), whether there may be others */
-    real limit, eps, scale, keep_scale;        /* keep_scale is 1 / (1 - dropout) */
+    real limit, eps, scale, keep_scale;  /* keep_scale is 1 / (1 - dropout) */
     atomic_int failed;
     Queue queue;
 } Clamped;
@@ -201,15 +201,18 @@ INLINE void backward_target(const Clamped *c, long target, real *queries, double
     for (long i = 0; i < width; i++) grad_q[i] *= c->scale;
 }
 
+static real *allocate(const Clamped *c, long count) {
+    real *memory = malloc(count * sizeof(real));
+    if (!memory) atomic_store((atomic_int *)&c->failed, 1);
+    return memory;
+}
+
 /* dk = sum dz e q, dv = sum w g, over the edges of the chunk that come from one range of sources */
 INLINE void backward_sources(const Clamped *c, long range, int heads, int dim) {
     long width = (long)heads * dim, step = (c->num_sources + c->ranges - 1) / c->ranges;
     int64_t begin = range * step, end = begin + step;
-    real *queries = malloc((1 + c->kinds) * width * sizeof(real));
-    if (!queries) {
-        atomic_store((atomic_int *)&c->failed, 1);
-        return;
-    }
+    real *queries = allocate(c, (1 + c->kinds) * width);
+    if (!queries) return;
     int64_t last = c->ptr[c->last];
     for (long target = c->first; target < c->last; target++) {
         Query query = query_of(c, target, queries, heads, dim);
@@ -221,7 +224,8 @@ INLINE void backward_sources(const Clamped *c, long range, int heads, int dim) {
             fetch(c, c->grad_v, edge + AHEAD, last);
             if (source < begin || source >= end) continue;
             real *grad_k = c->grad_k + source * width;
-            if (c->has_own && kind == OWN) add_product(grad_k, c->grad_logit + at, query.query, c->e + row * width, heads, dim, 0);
+            if (c->has_own && kind == OWN)
+                add_product(grad_k, c->grad_logit + at, query.query, c->e + row * width, heads, dim, 0);
             else add(grad_k, c->grad_logit + at, times_kind(c, &query, kind, heads, dim), heads, dim);
             add(c->grad_v + source * width, c->used + at, c->grad_sum + target * width, heads, dim);
         }
@@ -241,11 +245,8 @@ INLINE void backward_sources(const Clamped *c, long range, int heads, int dim) {
 static void *forward_targets(void *argument) {
     Clamped *c = argument;
     long width = (long)c->heads * c->dim, end;
-    real *queries = malloc(((1 + c->kinds) * width + 2 * c->heads) * sizeof(real));
-    if (!queries) {
-        atomic_store(&c->failed, 1);
-        return NULL;
-    }
+    real *queries = allocate(c, (1 + c->kinds) * width + 2 * c->heads);
+    if (!queries) return NULL;
     for (long target; (target = take(&c->queue, BLOCK, &end)) < end;)
         for (; target < end; target++) {
             OF_WIDTH(forward_target, c, target, queries, queries + (1 + c->kinds) * width);
@@ -257,11 +258,8 @@ static void *forward_targets(void *argument) {
 static void *backward_targets(void *argument) {
     Clamped *c = argument;
     long width = (long)c->heads * c->dim, end;
-    real *queries = malloc(((1 + 2 * c->kinds) * width + 2 * c->heads) * sizeof(real));
-    if (!queries) {
-        atomic_store(&c->failed, 1);
-        return NULL;
-    }
+    real *queries = allocate(c, (1 + 2 * c->kinds) * width + 2 * c->heads);
+    if (!queries) return NULL;
     for (long at; (at = take(&c->queue, BLOCK, &end)) < end;) {
         double *partial = c->partial + at / BLOCK * c->kinds * (width + c->heads);
         memset(partial, 0, c->kinds * (width + c->heads) * sizeof(double));
@@ -316,19 +314,6 @@ int edges_by_target(const int64_t *edges, long num_edges, long num_targets, long
     return 0;
 }
 
-/* Output and sums, where v is not NULL; normalised weights of the edges, where weight is not. Returns 0, or ENOMEM. */
-int clamped_forward(const real *q, const real *k, const real *v, const real *e, const real *bias, const int64_t *edges,
-                    const int64_t *ptr, const int32_t *kind, const int32_t *shared, const uint8_t *keep, long num_edges,
-                    long num_targets, long num_sources, long num_rows, int heads, int dim, int kinds, double limit,
-                    double eps, double scale, double dropout, int num_threads, real *out, real *total, real *weight) {
-    Clamped c = {.q = q, .k = k, .v = v, .e = e, .bias = bias, .source = edges, .row = edges + 2 * num_edges,
-                 .kind = kind, .shared = shared, .has_own = num_rows > kinds, .ptr = ptr, .keep = keep, .num_targets = num_targets,
-                 .num_sources = num_sources, .heads = heads, .dim = dim, .kinds = kinds, .limit = (real)limit,
-                 .eps = (real)eps, .scale = (real)scale, .keep_scale = (real)(1 / (1 - dropout)), .out = out, .total = total, .weight = weight};
-    run_queue(&c.queue, forward_targets, &c, num_targets, num_threads);
-    return atomic_load(&c.failed) ? ENOMEM : 0;
-}
-
 /* The targets after the chunk that begins with `first`. */
 static long chunk_end(const int64_t *ptr, long num_targets, long first) {
     long last = first + 1;
@@ -336,52 +321,62 @@ static long chunk_end(const int64_t *ptr, long num_targets, long first) {
     return last;
 }
 
-/* Returns 0, or ENOMEM. */
-int clamped_backward(const real *q, const real *k, const real *v, const real *e, const real *bias, const int64_t *edges,
-                     const int64_t *ptr, const int32_t *kind, const int32_t *shared, const uint8_t *keep, long num_edges,
-                     long num_targets, long num_sources, long num_rows, int heads, int dim, int kinds, double limit,
-                     double eps, double scale, double dropout, int num_threads, const real *grad_sum,
-                     const real *grad_total, real *grad_q, real *grad_k, real *grad_v, real *grad_e, real *grad_bias) {
-    Clamped c = {.q = q, .k = k, .v = v, .e = e, .bias = bias, .source = edges, .row = edges + 2 * num_edges,
-                 .kind = kind, .shared = shared, .has_own = num_rows > kinds, .ptr = ptr, .keep = keep, .num_targets = num_targets,
-                 .num_sources = num_sources, .heads = heads, .dim = dim, .kinds = kinds, .limit = (real)limit,
-                 .eps = (real)eps, .scale = (real)scale, .keep_scale = (real)(1 / (1 - dropout)),
-                 .grad_sum = grad_sum, .grad_total = grad_total, .grad_q = grad_q, .grad_k = grad_k, .grad_v = grad_v,
-                 .grad_e = grad_e, .grad_bias = grad_bias, .ranges = num_threads < RANGES ? num_threads : RANGES};
-    long width = (long)heads * dim, of_kinds = kinds * (width + heads), most_edges = 1, most_targets = 1;
-    for (long first = 0, last; first < num_targets; first = last) {
-        last = chunk_end(ptr, num_targets, first);
+static int backward(Clamped *c, long num_rows, int num_threads) {
+    const int64_t *ptr = c->ptr;
+    long width = (long)c->heads * c->dim, of_kinds = c->kinds * (width + c->heads), most_edges = 1, most_targets = 1;
+    for (long first = 0, last; first < c->num_targets; first = last) {
+        last = chunk_end(ptr, c->num_targets, first);
         most_edges = ptr[last] - ptr[first] > most_edges ? ptr[last] - ptr[first] : most_edges;
         most_targets = last - first > most_targets ? last - first : most_targets;
     }
-    c.used = malloc(2 * most_edges * heads * sizeof(real));
-    c.grad_logit = c.used + most_edges * heads;
-    c.partial = malloc((most_targets + BLOCK - 1) / BLOCK * (of_kinds + 1) * sizeof(double));
+    c->used = malloc(2 * most_edges * c->heads * sizeof(real));
+    c->grad_logit = c->used + most_edges * c->heads;
+    c->partial = malloc((most_targets + BLOCK - 1) / BLOCK * (of_kinds + 1) * sizeof(double));
     double *sums = calloc(of_kinds + 1, sizeof(double));
-    int failed = !c.used || !c.partial || !sums;
-    memset(grad_k, 0, num_sources * width * sizeof(real));
-    memset(grad_v, 0, num_sources * width * sizeof(real));
+    int failed = !c->used || !c->partial || !sums;
+    memset(c->grad_k, 0, c->num_sources * width * sizeof(real));
+    memset(c->grad_v, 0, c->num_sources * width * sizeof(real));
     for (long r = 0; r < num_rows; r++)
-        if (kind[r] == UNUSED) {
-            memset(grad_e + r * width, 0, width * sizeof(real));
-            if (bias) memset(grad_bias + r * heads, 0, heads * sizeof(real));
+        if (c->kind[r] == UNUSED) {
+            memset(c->grad_e + r * width, 0, width * sizeof(real));
+            if (c->bias) memset(c->grad_bias + r * c->heads, 0, c->heads * sizeof(real));
         }
-    for (c.first = 0; !failed && c.first < num_targets; c.first = c.last) {
-        c.last = chunk_end(ptr, num_targets, c.first);
-        c.edge = ptr[c.first];
-        run_queue(&c.queue, backward_targets, &c, c.last - c.first, num_threads);
-        for (long block = 0; block * BLOCK < c.last - c.first; block++)
-            for (long i = 0; i < of_kinds; i++) sums[i] += c.partial[block * of_kinds + i];
-        run_queue(&c.queue, backward_ranges, &c, c.ranges, num_threads);
-        failed = atomic_load(&c.failed);
+    for (c->first = 0; !failed && c->first < c->num_targets; c->first = c->last) {
+        c->last = chunk_end(ptr, c->num_targets, c->first);
+        c->edge = ptr[c->first];
+        run_queue(&c->queue, backward_targets, c, c->last - c->first, num_threads);
+        for (long block = 0; block * BLOCK < c->last - c->first; block++)
+            for (long i = 0; i < of_kinds; i++) sums[i] += c->partial[block * of_kinds + i];
+        run_queue(&c->queue, backward_ranges, c, c->ranges, num_threads);
+        failed = atomic_load(&c->failed);
     }
-    for (long r = 0; !failed && r < kinds; r++) {
-        for (long i = 0; i < width; i++) grad_e[shared[r] * width + i] = (real)sums[r * width + i];
-        for (int h = 0; bias && h < heads; h++)
-            grad_bias[(long)shared[r] * heads + h] = (real)sums[kinds * width + r * heads + h];
+    for (long r = 0; !failed && r < c->kinds; r++) {
+        for (long i = 0; i < width; i++) c->grad_e[c->shared[r] * width + i] = (real)sums[r * width + i];
+        for (int h = 0; c->bias && h < c->heads; h++)
+            c->grad_bias[(long)c->shared[r] * c->heads + h] = (real)sums[c->kinds * width + r * c->heads + h];
     }
     free(sums);
-    free(c.used);
-    free(c.partial);
-    return failed ? ENOMEM : 0;
+    free(c->used);
+    free(c->partial);
+    return failed;
+}
+
+/* Forward where grad_sum is NULL: output and sums, where v is not NULL, and normalised weights of the edges, where weight
+ * is not; else backward. Returns 0, or ENOMEM. */
+int clamped_attention(const real *q, const real *k, const real *v, const real *e, const real *bias, const int64_t *edges,
+                      const int64_t *ptr, const int32_t *kind, const int32_t *shared, const uint8_t *keep,
+                      long num_edges, long num_targets, long num_sources, long num_rows, int heads, int dim, int kinds,
+                      double limit, double eps, double scale, double dropout, int num_threads, real *out, real *total,
+                      real *weight, const real *grad_sum, const real *grad_total, real *grad_q, real *grad_k,
+                      real *grad_v, real *grad_e, real *grad_bias) {
+    Clamped c = {.q = q, .k = k, .v = v, .e = e, .bias = bias, .source = edges, .row = edges + 2 * num_edges,
+                 .kind = kind, .shared = shared, .has_own = num_rows > kinds, .ptr = ptr, .keep = keep,
+                 .num_targets = num_targets, .num_sources = num_sources, .heads = heads, .dim = dim, .kinds = kinds,
+                 .limit = (real)limit, .eps = (real)eps, .scale = (real)scale,
+                 .keep_scale = (real)(1 / (1 - dropout)), .out = out, .total = total, .weight = weight,
+                 .grad_sum = grad_sum, .grad_total = grad_total, .grad_q = grad_q, .grad_k = grad_k, .grad_v = grad_v,
+                 .grad_e = grad_e, .grad_bias = grad_bias, .ranges = num_threads < RANGES ? num_threads : RANGES};
+    if (grad_sum) return backward(&c, num_rows, num_threads) ? ENOMEM : 0;
+    run_queue(&c.queue, forward_targets, &c, num_targets, num_threads);
+    return atomic_load(&c.failed) ? ENOMEM : 0;
 }

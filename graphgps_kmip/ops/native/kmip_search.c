@@ -196,7 +196,8 @@ int kmip_search(const real *q, const real *k, const int64_t *ptr_q, const int64_
     int64_t nowhere[4] = {0};
     Search s = {.q = q, .k = k, .ptr_q = ptr_q, .ptr_k = ptr_k, .heads = heads, .num_queries = num_queries,
                 .num_all_keys = num_all_keys, .graphs = graphs, .dim = dim, .num_keys = num_keys,
-                .norm_order = (options & 5) == 1, .use_tree = (options & 4) != 0, .screen = 0, .num_threads = num_threads, .index = index, .score = score,
+                .norm_order = (options & 5) == 1, .use_tree = (options & 4) != 0, .screen = 0,
+                .num_threads = num_threads, .index = index, .score = score,
                 .stats = stats ? stats : nowhere, .lock = PTHREAD_MUTEX_INITIALIZER};
 #ifdef BYTES
     s.screen = (options & 2) != 0 && dim <= MOST_BYTES_DIM;

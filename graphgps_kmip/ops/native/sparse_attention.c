@@ -20,7 +20,7 @@ typedef struct {
     real *grad_score, *grad_q, *grad_k, *grad_v;
     long num_rows, num_keys;   /* R, S */
     int slots, dim, width;     /* K, D, C */
-    real scale, keep_scale;          /* 1 / sqrt(D), 1 / (1 - dropout) */
+    real scale, keep_scale;    /* 1 / sqrt(D), 1 / (1 - dropout) */
     const int64_t *start;      /* (S + 1): where the slots of a key begin in `slot` */
     const int32_t *slot;       /* (R K): slots by key, each list in the order of the queries */
     atomic_int failed;
@@ -138,8 +138,8 @@ int sparse_attention_forward(const real *v, const int32_t *rows, const real *sco
                              long num_keys, int slots, int dim, int width, double dropout, int num_threads, real *out,
                              real *weight) {
     Sparse s = {.v = v, .rows = rows, .score = score, .keep = keep, .num_rows = num_rows, .num_keys = num_keys,
-                .slots = slots, .dim = dim, .width = width, .scale = (real)(1 / sqrt(dim)), .keep_scale = (real)(1 / (1 - dropout)), .out = out,
-                .weight = weight};
+                .slots = slots, .dim = dim, .width = width, .scale = (real)(1 / sqrt(dim)),
+                .keep_scale = (real)(1 / (1 - dropout)), .out = out, .weight = weight};
     run_queue(&s.queue, forward_rows, &s, num_rows, num_threads);
     return atomic_load(&s.failed) ? EINVAL : 0;
 }

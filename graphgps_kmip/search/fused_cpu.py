@@ -55,9 +55,7 @@ def search_cpu(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Find the K largest inner products for each query, on as many threads as torch uses.
 
     Of equal scores the key that is visited first is kept. Takes about three copies of the keys of one graph and head.
-
-    Shapes:
-        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
+    Returns index (H, N, K) int64, -1: missing, and score (H, N, K), -inf: missing.
     """
     return scan(problem)[:2]
 
@@ -65,11 +63,8 @@ def search_cpu(problem: SearchProblem) -> tuple[Tensor, Tensor]:
 def scan(problem: SearchProblem, order: str = "norm", screen: bool | None = None) -> tuple[Tensor, Tensor, ScanCounts]:
     """Search as `search_cpu`, with counts of the work, and options by which benchmarks turn the three ideas off.
 
-    Args:
-        problem (SearchProblem): the search problem.
-        order (str, optional): order of the keys in graphs of 1,024 keys and more: as "given", by descending "norm", or
-            by the boxes of a k-d "tree" that may hold one of the K best. (default: "norm")
-        screen (bool, optional): use the integer screen if the CPU supports it; None: if it is faster. (default: None)
+    The order of the keys in graphs of 1,024 keys and more is as "given", by descending "norm", or by the boxes of a k-d
+    "tree" that may hold one of the K best. The integer screen is used if the CPU supports it; None: if it is faster.
     """
     q, k, ptr_q, ptr_k = (tensor.contiguous() for tensor in (problem.q, problem.k, problem.ptr_q, problem.ptr_k))
     heads, rows, dim = q.shape

@@ -66,11 +66,7 @@ class SearchProblem:
         return self.q.size(-1) * self.largest_q * self.largest_k <= torch.finfo(dtype).max
 
     def searchable(self) -> SearchProblem:
-        """Return the problem for a backend: no more slots than keys, and a dtype in which no sum can overflow.
-
-        Raises:
-            NotFinite: the sums may leave the range of float64.
-        """
+        """Return the problem for a backend: no more slots than keys, and a dtype in which no sum can overflow."""
         num_keys = min(self.num_keys, max([1, *(end - start for start, end in pairwise(self.bounds_k))]))
         if self.fits(self.q.dtype):
             return self if num_keys == self.num_keys else replace(self, num_keys=num_keys)

@@ -85,9 +85,6 @@ def search_triton(
 
     Shapes:
         returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
-
-    Raises:
-        ValueError: an unknown precision.
     """
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r} of search_triton, allowed are {', '.join(PRECISIONS)}")
@@ -178,10 +175,8 @@ def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
 def _unit_scale(x: Tensor, per_row: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Divide rows, or heads, by the power of two above their (largest) norm, which is exact.
 
-    Half precision then neither overflows nor underflows, and all error bounds are relative to 1.
-
-    Shapes:
-        x (H, N, D); returns x, norms (H, N) float32 rounded up, and scale (H, N or 1, 1).
+    Half precision then neither overflows nor underflows, and all error bounds are relative to 1. Returns x (H, N, D),
+    norms (H, N) float32 rounded up, and scale (H, N or 1, 1).
     """
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64)  # (H, N, 1)
     largest = norm if per_row else norm.amax(1, keepdim=True)

@@ -18,12 +18,12 @@ optim.max_epoch 1 train.batch_size 50 num_threads 1 accelerator cpu""".split()
 
 def stats(tmp_path: Path, devices: int) -> list[dict[str, float]]:
     out_dir = tmp_path / str(devices)
-    words = ["--cfg", "configs/quickstart/digits-kmip.yaml", *WORDS, "devices", str(devices), "out_dir", str(out_dir)]
+    argv = ["--cfg", "configs/quickstart/digits-kmip.yaml", *WORDS, "devices", str(devices), "out_dir", str(out_dir)]
     # Only several processes are started as from a shell, each with its own imports: nothing else here takes long.
     if devices == 1:
-        assert main.run(words) == 0
+        assert main.run(argv) == 0
     else:
-        result = python("main.py", *words)
+        result = python("main.py", *argv)
         assert result.returncode == 0, result.stderr
     run = out_dir / "digits-kmip" / "0"
     return [json.loads((run / split / "stats.json").read_text().splitlines()[-1]) for split in ("train", "val", "test")]
@@ -31,7 +31,7 @@ def stats(tmp_path: Path, devices: int) -> list[dict[str, float]]:
 
 @pytest.mark.thorough  # both processes import everything, as they do from a shell
 def test_two_processes_give_the_metrics_of_one(tmp_path: Path) -> None:
-    for one, two in zip(stats(tmp_path, 1), stats(tmp_path, 2), strict=True):
+    for single, double in zip(stats(tmp_path, 1), stats(tmp_path, 2), strict=True):
         for key in ("loss", "accuracy", "f1", "auc"):
             # float32 sums in another order, over one epoch of Adam
-            assert two[key] == pytest.approx(one[key], rel=1e-3, abs=1e-3), key
+            assert double[key] == pytest.approx(single[key], rel=1e-3, abs=1e-3), key

@@ -24,7 +24,7 @@ digits._graphs = lambda: few
 plan.MAX_GRAPHS, plan.MAX_NODES_OF_ONE = 30, 300
 for name in sys.argv[1:]:
     steps = steps_of(Path(name).absolute())
-    waits = {split: [[*key, times] for key, times in found.items()] for split, found in steps.waits.items()}
+    waits = {split: [[*key, times] for key, times in counts.items()] for split, counts in steps.waits.items()}
     print(json.dumps({"config": name, "waits": waits, "losses": [steps.loss, steps.loss_on_cpu]}))
 """
 WAITS = """
@@ -69,8 +69,8 @@ print("scores", bool(cases["search"]()[1].isnan().all()), sep="=")
 def steps() -> dict[str, dict[str, Any]]:
     done = preloaded("-c", STEPS, *CONFIGS, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
-    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return {one["config"]: one for one in found}
+    steps = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {step["config"]: step for step in steps}
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -89,9 +89,9 @@ def test_the_path_of_a_device_gives_the_loss_of_the_cpu(steps: dict[str, dict[st
 def test_the_simulated_device_sees_what_makes_the_host_wait_and_nothing_else() -> None:
     done = preloaded("-c", WAITS, cwd=ROOT)
     assert done.returncode == 0, done.stderr[-2000:]
-    found = [line.split("=") for line in done.stdout.splitlines() if "=" in line]
-    waiting = [name for name, number in found if number == "1"]
+    numbers = [line.split("=") for line in done.stdout.splitlines() if "=" in line]
+    waiting = [name for name, number in numbers if number == "1"]
     assert waiting == "item list condition nonzero mask repeats numbers unique bincount copy".split()
-    free = [name for name, number in found if number == "0"]
+    free = [name for name, number in numbers if number == "0"]
     assert free == ["queued copy", "known size", "known list", "known numbers", "counts", "product", "search"]
-    assert found[-2:] == [["counts", "[1, 0, 2, 0]"], ["scores", "True"]]
+    assert numbers[-2:] == [["counts", "[1, 0, 2, 0]"], ["scores", "True"]]

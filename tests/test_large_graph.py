@@ -19,7 +19,7 @@ SHORT = ["dataset.sample", "True", "optim.max_epoch", "3", "accelerator", "cpu",
          "gt.dim_hidden", "16", "gnn.dim_inner", "16", "gt.kmip.dim_kq", "4", "posenc_LapPE.dim_pe", "4"]  # fmt: skip
 
 
-def words(out: Path, *more: str) -> list[str]:
+def arguments(out: Path, *more: str) -> list[str]:
     return ["--cfg", CORA, "out_dir", str(out / "r"), *SHORT, *more]
 
 
@@ -34,20 +34,20 @@ def trained(out: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
 def assert_same(out: Path, other: Path) -> None:
     (lines, state), (expected, expected_state) = trained(out), trained(other)
     torch.testing.assert_close(state, expected_state, rtol=1e-9, atol=1e-9)  # float64 sums in another order
-    for line, one in zip(lines, expected, strict=True):
-        assert line == pytest.approx(one, rel=1e-5)  # six digits on disk
+    for line, expected_line in zip(lines, expected, strict=True):
+        assert line == pytest.approx(expected_line, rel=1e-5)  # six digits on disk
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where training on the whole graph in one process left its results."""
     out = tmp_path_factory.mktemp("whole")
-    assert main.run(words(out, *EXACT)) == 0
+    assert main.run(arguments(out, *EXACT)) == 0
     return out
 
 
 def test_recomputed_layers_train_the_same_model(whole: Path, tmp_path: Path) -> None:
-    assert main.run(words(tmp_path, *EXACT, "share.gradient_checkpointing", "True")) == 0
+    assert main.run(arguments(tmp_path, *EXACT, "share.gradient_checkpointing", "True")) == 0
     assert_same(tmp_path, whole)
 
 
@@ -58,7 +58,7 @@ def test_batches_of_nodes_train_and_evaluate_every_node_of_a_split(
 ) -> None:
     sizes = ["train.batch_size", "30", "train.train_parts", "60", "train.neighbor_sizes", "[3, 2]"]
     with caplog.at_level(logging.INFO):
-        assert main.run(words(tmp_path, "train.sampler", sampler, "val.sampler", sampler, *sizes)) == 0
+        assert main.run(arguments(tmp_path, "train.sampler", sampler, "val.sampler", sampler, *sizes)) == 0
     lines, _ = trained(tmp_path)
     assert lines[2]["loss"] < lines[0]["loss"]
 
@@ -73,7 +73,7 @@ def test_batches_of_nodes_train_and_evaluate_every_node_of_a_split(
 def test_a_wrong_setting_is_one_line_before_anything_is_touched(
     more: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.run(words(tmp_path, *more)) == 2
+    assert main.run(arguments(tmp_path, *more)) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error:")]
     assert message in line
     assert not (tmp_path / "r-sample").exists()

@@ -73,7 +73,7 @@ def test_opcheck_passes(case: str) -> None:
 
 
 def test_every_operator_that_is_defined_is_checked() -> None:
-    defined = {str(found).split(".")[1] for found in operators.implementations}
+    defined = {str(operator).split(".")[1] for operator in operators.implementations}
     assert {name for name in defined if not name.endswith("_backward")} == {name for name, _ in CASES.values()}
 
 
@@ -86,20 +86,20 @@ def kmip(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 TRANSFORMED: dict[str, tuple[Callable[..., Tensor], list[Tensor]]] = {
     "sparse_attention": (kmip, [torch.randn(6, 2, 3) for _ in range(3)]),
     "full_attention": (lambda qkv: full_attention(qkv, GraphContext(BATCH, PTR), 2), [torch.randn(11, 18)]),
-    "gated_mean": (lambda *given: gated_mean(*given, None, *EDGES)[0], [*torch.randn(2, 11, 6), torch.randn(10, 3)]),
-    "gated_sum": (lambda *given: gated_sum(*given, None, *EDGES, 11)[0], [torch.randn(10, 3), torch.randn(11, 3)]),
+    "gated_mean": (lambda *x: gated_mean(*x, None, *EDGES)[0], [*torch.randn(2, 11, 6), torch.randn(10, 3)]),
+    "gated_sum": (lambda *x: gated_sum(*x, None, *EDGES, 11)[0], [torch.randn(10, 3), torch.randn(11, 3)]),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=IN_C) for name in TRANSFORMED])
 @pytest.mark.parametrize("transform", ["grad", "vjp", "jvp", "hessian"])
 def test_derivatives_of_torch_func_are_refused_in_one_line(name: str, transform: str) -> None:
-    function, given = TRANSFORMED[name]
+    function, inputs = TRANSFORMED[name]
     calls = {
-        "grad": lambda: torch.func.grad(lambda *x: function(*x).sum())(*given),
-        "vjp": lambda: torch.func.vjp(function, *given),
-        "jvp": lambda: torch.func.jvp(function, tuple(given), tuple(given)),
-        "hessian": lambda: torch.func.hessian(lambda *x: function(*x).sum())(*given),
+        "grad": lambda: torch.func.grad(lambda *x: function(*x).sum())(*inputs),
+        "vjp": lambda: torch.func.vjp(function, *inputs),
+        "jvp": lambda: torch.func.jvp(function, tuple(inputs), tuple(inputs)),
+        "hessian": lambda: torch.func.hessian(lambda *x: function(*x).sum())(*inputs),
     }
     message = rf"^{name} has no derivatives by torch.func .* take first derivatives by [^\n]*$"
     with pytest.raises(RuntimeError, match=message):
@@ -153,8 +153,8 @@ def test_an_exported_model_gives_the_same_numbers_on_graphs_of_any_size(attentio
     save(exported, tmp_path / "model.pt2")
     program = load(tmp_path / "model.pt2").module()
     for sizes in ((5, 7, 9), (2, 2, 30, 1), (12,)):
-        given = graphs(*sizes)
-        torch.testing.assert_close(program(tensors_of(given)), model(given)[0], rtol=1e-6, atol=1e-6)
+        batch = graphs(*sizes)
+        torch.testing.assert_close(program(tensors_of(batch)), model(batch)[0], rtol=1e-6, atol=1e-6)
     called = {str(node.target) for node in exported.graph.nodes if "graphgps_kmip" in str(node.target)}
     expected = ["full_attention"] if attention == "full" else ["sparse_attention", "topk_inner_product"]
     assert sorted(called) == [f"graphgps_kmip.{name}.default" for name in sorted([*expected, "gated_mean"])]

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention.head_arguments import check_choice, check_dropout, check_least
 from graphgps_kmip.attention.long_filter import NORMS, FilterShape, LongFilter, Segments, place_features
-from graphgps_kmip.ops.circular_convolution import circular_convolution, gated_convolutions
+from graphgps_kmip.ops.circular_convolution import can_sum, circular_convolution, gated_convolutions
 from graphgps_kmip.ops.context import GraphContext
-from graphgps_kmip.ops.direct_convolution import can_sum
 from graphgps_kmip.ops.propagation import ADJACENCIES, adjacency, propagate
 from graphgps_kmip.ops.size_groups import SizeGroups
 from graphgps_kmip.ranges import SOME_LAYERS, WIDTH, Choice, whole

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.utils import add_self_loops
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ops.host_copies import host_copy, remembered
+from graphgps_kmip.ops.host_copies import compute_once, host_copy
 
 
 def required_edge_attr(layer: str, edge_attr: Tensor | None) -> Tensor:
@@ -145,7 +145,7 @@ def with_own_loops(edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int)
     Shapes:
         edge_index (2, E), edge_attr (E, C) -> (2, E' + N), (E' + N, C), E' edges that are no loops.
     """
-    rows, looped = remembered(edge_index, ("own loops", num_nodes), partial(_looped, edge_index, num_nodes))
+    rows, looped = compute_once(edge_index, ("own loops", num_nodes), partial(_looped, edge_index, num_nodes))
     if edge_attr is None:
         return looped, None
     if rows is not None:

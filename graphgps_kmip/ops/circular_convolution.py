@@ -1,16 +1,18 @@
 """Circular convolutions along the nodes of each graph, by FFT, and gates between them (GECO, Sancak et al., eq. 3).
 
-Every graph is convolved with its own filter, of its own length, and nothing crosses graphs (`SizeGroups`). Batches of
-small graphs are summed up place by place instead (`direct_convolution`).
+Every graph is convolved with the filter of its size, and nothing crosses graphs (`SizeGroups`). Batches of small graphs
+are summed place by place in a C loop instead (``native/direct_convolution.c``): a transform of some dozens of nodes
+takes less time than the calls around it, and graphs of many sizes would be padded to the largest.
 
-All steps of some channels are computed before those of the next ones: what lies between them stays in the cache and is
-never stored. The backward pass computes it again. A channel's nodes stand one behind the other in memory, as transforms
-want them; their outputs have the shape (N, C) all the same, with the strides of a transposed matrix.
+All steps of some channels are computed before those of the next ones: what is between them stays in the cache, and the
+backward pass computes it again. Transforms read the nodes of a channel consecutively, so outputs (N, C) have the
+strides of a transposed matrix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +20,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ops.direct_convolution import can_sum, direct_convolutions, direct_gradients
+from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.ops.operators import refuse_second_derivative
 from graphgps_kmip.ops.size_groups import Block, SizeGroups
 
@@ -28,6 +30,8 @@ CHUNK_NUMBERS = {"cpu": 2**21}
 CHUNK_NUMBERS_ELSEWHERE = 2**26
 # .. FEW_CHANNELS, up to LARGEST_CHUNK: beyond 32 MB each tensor is mapped anew, which takes as long as to transform it.
 FEW_CHANNELS, LARGEST_CHUNK = 8, 2**24
+SUM_PAIRS = 150  # pairs of nodes that the C loop sums in the time in which one number is transformed, there and back
+THREAD_WORK = 400_000  # products that take about as long as starting a thread (20 us)
 
 
 def circular_convolution(x: Tensor, filters: Tensor, groups: SizeGroups) -> Tensor:
@@ -35,12 +39,11 @@ def circular_convolution(x: Tensor, filters: Tensor, groups: SizeGroups) -> Tens
 
     .. math:: y_t = \textstyle\sum_{i=0}^{n-1} x_i z_{(t - i) \bmod n}
 
-    Takes C N log N; x and the filters are kept for the backward pass, nothing else. Half-precision inputs are computed
-    in float32. Gradients flow to both.
+    Takes C N log N time. Half-precision inputs are computed in float32. Gradients flow to both.
 
     Args:
         x (Tensor): nodes, sorted by graph.
-        filters (Tensor): filters of all sizes of graphs, one behind the other as ``groups.sizes``.
+        filters (Tensor): filters of all sizes of graphs, in the order of ``groups.sizes``.
         groups (SizeGroups): the graphs, ``SizeGroups.of(context.ptr)``.
 
     Shapes:
@@ -57,7 +60,7 @@ def gated_convolutions(gates_and_value: Tensor, filters: Tensor, groups: SizeGro
 
     With gates P_1 .. P_K and the value V: K times :math:`V \leftarrow P_i \odot (F_i * V)`, or, with ``gate_first``,
     K - 1 times :math:`V \leftarrow F_i * (P_i \odot V)`, and at last :math:`P_K \odot V`. Costs and gradients are those
-    of `circular_convolution`: the two inputs are all that is kept.
+    of `circular_convolution`.
 
     Args:
         gates_and_value (Tensor): P_1 .. P_K and V, side by side.
@@ -83,13 +86,12 @@ class Chain(NamedTuple):
     num_gates: int
     gate_first: bool
 
-    def columns(self, part: slice, dim: int) -> tuple[list[slice], list[slice]]:
-        """Return the columns of the gates and, behind them, of the value of some channels; and those of the filters."""
-        moved = [slice(part.start + dim * n, part.stop + dim * n) for n in range(self.num_gates + 1)]
-        return moved, moved[: self.num_filters]
+    def columns(self, part: slice, dim: int) -> list[slice]:
+        """Return the columns of the gates and then of the value of some channels; the first ones are the filters'."""
+        return [slice(part.start + dim * n, part.stop + dim * n) for n in range(self.num_gates + 1)]
 
-    def behind(self, gates: list[Tensor]) -> list[Tensor | None]:
-        """Return the gate behind each convolution."""
+    def gates_after(self, gates: list[Tensor]) -> list[Tensor | None]:
+        """Return the gate after each convolution."""
         return gates[self.gate_first :] if gates else [None] * self.num_filters
 
 
@@ -129,14 +131,10 @@ def _put(out: Tensor, values: Tensor, block: Block) -> None:
     if block.nodes is not None:
         out[:, block.nodes] = values[:, 0]
     else:
-        rows, values = _of_nodes(block, values)
+        rows, values = block.rows.flatten(), values.flatten(1)
+        if block.places is not None:
+            rows, values = rows[block.places], values[:, block.places]
         out.index_copy_(1, rows, values.to(out.dtype))
-
-
-def _of_nodes(block: Block, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Nodes (U,), and what values (c, b, n) hold for them, (c, U)."""
-    rows, values = block.rows.flatten(), values.flatten(1)
-    return (rows, values) if block.places is None else (rows[block.places], values[:, block.places])
 
 
 def _spectrum(values: Tensor, block: Block) -> Tensor:
@@ -148,9 +146,9 @@ def _kernel_spectrum(filters: Tensor, block: Block) -> Tensor:
     """Transform the kernel of each graph: (c, sum of sizes) -> (c, b, length / 2 + 1), or (c, 1, ..) of one size."""
     if block.direct:
         return torch.fft.rfft(_wide(filters[:, block.own_taps])[:, None])
-    tap, has_one, _ = block.taps
-    found = torch.fft.rfft(_wide(filters.index_select(1, tap.flatten())).unflatten(1, tap.shape) * has_one)
-    return found if len(block.sizes) == 1 else found.index_select(1, block.kernel)
+    tap, has_tap, _ = block.taps
+    spectrum = torch.fft.rfft(_wide(filters.index_select(1, tap.flatten())).unflatten(1, tap.shape) * has_tap)
+    return spectrum if len(block.sizes) == 1 else spectrum.index_select(1, block.kernel)
 
 
 def _inverse(spectrum: Tensor, block: Block) -> Tensor:
@@ -166,17 +164,20 @@ class _Convolutions(Function):
         """Shapes: values (N, (gates + 1) C), filters (sum of sizes, K C); returns (N, C)."""
         ctx.save_for_backward(values, filters)
         ctx.groups, ctx.chain, ctx.direct = groups, chain, can_sum(values, filters, groups)
+        dim = values.size(1) // (chain.num_gates + 1)
         if ctx.direct:
-            return direct_convolutions(values, filters, groups, chain)
+            out = values.new_empty(len(values), dim)
+            _sum_directly(values, filters, None, groups, chain, (out, None, None))
+            return out
         x, taps = values.mT, filters.mT
-        out = torch.empty(x.size(0) // (chain.num_gates + 1), x.size(1), dtype=x.dtype, device=x.device)
+        out = torch.empty(dim, x.size(1), dtype=x.dtype, device=x.device)
         for block in groups.blocks:
-            for part in _channels(block, len(out), x.device.type):
-                own, kernels = chain.columns(part, len(out))
-                *gates, value = (_take(x[one], block) for one in own)
+            for part in _channels(block, dim, x.device.type):
+                columns = chain.columns(part, dim)
+                *gates, value = (_take(x[column], block) for column in columns)
                 value = gates[0] * value if chain.gate_first else value
-                for one, gate in zip(kernels, chain.behind(gates), strict=True):
-                    product = _spectrum(value, block).mul_(_kernel_spectrum(taps[one], block))
+                for column, gate in zip(columns, chain.gates_after(gates), strict=False):
+                    product = _spectrum(value, block).mul_(_kernel_spectrum(taps[column], block))
                     value = _inverse(product, block)
                     value = value if gate is None else value.mul_(gate)
                 _put(out[part], value, block)
@@ -189,20 +190,22 @@ class _Convolutions(Function):
         groups, chain = ctx.groups, ctx.chain
         refuse_second_derivative("circular convolution")
         if ctx.direct:
-            return *direct_gradients(values, filters, grad, groups, chain), None, None
+            grads = [torch.empty_like(x, memory_format=torch.contiguous_format) for x in (values, filters)]
+            _sum_directly(values, filters, grad, groups, chain, (None, *grads))
+            return *grads, None, None
         x, taps, grad = values.mT, filters.mT, grad.mT
         grad_x = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         grad_taps = torch.zeros(taps.shape, dtype=taps.dtype, device=taps.device)
         for block in groups.blocks:
             for part in _channels(block, len(grad), x.device.type):
-                own, kernels = chain.columns(part, len(grad))
-                pieces = [_take(x[one], block) for one in own]
-                given = _take(grad[part], block)
-                found, of_filters = _back(given, pieces, [taps[one] for one in kernels], block, chain)
-                for one, value in zip(own, found, strict=True):
-                    _put(grad_x[one], value, block)
-                for one, product in zip(kernels, of_filters, strict=True):
-                    _add_to_filters(grad_taps[one], product, block)
+                columns = chain.columns(part, len(grad))
+                pieces = [_take(x[column], block) for column in columns]
+                kernels = [taps[column] for column in columns[: chain.num_filters]]
+                of_values, of_filters = _back(_take(grad[part], block), pieces, kernels, block, chain)
+                for column, value in zip(columns, of_values, strict=True):
+                    _put(grad_x[column], value, block)
+                for column, product in zip(columns, of_filters, strict=False):
+                    _add_to_filters(grad_taps[column], product, block)
         return grad_x.mT, grad_taps.mT, None, None
 
 
@@ -214,21 +217,21 @@ def _back(
     Shapes: grad and each of pieces (c, b, n), each of taps (c, sum of sizes); (c, b, n), (c, b, length / 2 + 1).
     """
     *gates, first = pieces
-    value, behind = gates[0] * first if chain.gate_first else first, chain.behind(gates)
+    value, gates_after = gates[0] * first if chain.gate_first else first, chain.gates_after(gates)
     steps = []
-    for number, (one, gate) in enumerate(zip(taps, behind, strict=True)):
-        spectrum, kernel = _spectrum(value, block), _kernel_spectrum(one, block)
+    for number, (filters, gate) in enumerate(zip(taps, gates_after, strict=True)):
+        spectrum, kernel = _spectrum(value, block), _kernel_spectrum(filters, block)
         convolved = None if gate is None else _inverse(spectrum * kernel, block)
         steps.append((spectrum.conj_physical_(), kernel.conj_physical_(), convolved))
         value = gate * convolved if number + 1 < len(taps) else None
     of_gates, of_filters = [], []
-    for (spectrum, kernel, convolved), gate in zip(reversed(steps), reversed(behind), strict=True):
+    for (spectrum, kernel, convolved), gate in zip(reversed(steps), reversed(gates_after), strict=True):
         if gate is not None:
             of_gates.insert(0, convolved.mul_(grad))
             grad = grad * gate
-        found = _spectrum(grad, block)
-        of_filters.insert(0, spectrum.mul_(found))
-        grad = _inverse(found.mul_(kernel), block)
+        transformed = _spectrum(grad, block)
+        of_filters.insert(0, spectrum.mul_(transformed))
+        grad = _inverse(transformed.mul_(kernel), block)
     if chain.gate_first:
         of_gates.insert(0, grad * first)
         grad = grad * gates[0]
@@ -246,3 +249,33 @@ def _add_to_filters(total: Tensor, product: Tensor, block: Block) -> None:
     else:
         tap, _, places = block.taps
         total.index_add_(1, tap.flatten()[places], taps.flatten(1)[:, places])
+
+
+def can_sum(values: Tensor, filters: Tensor, groups: SizeGroups) -> bool:
+    """Whether the C loop supports these tensors, and takes less time than transforms."""
+    fits = values.device.type == "cpu" and values.dtype == filters.dtype
+    fits &= values.dtype in (torch.float32, torch.float64) and groups.num_pairs <= SUM_PAIRS * groups.num_transformed
+    return fits and unavailable_reason("direct_convolution", *dtype_flags(values.dtype)) is None
+
+
+def _sum_directly(
+    values: Tensor,
+    filters: Tensor,
+    grad: Tensor | None,
+    groups: SizeGroups,
+    chain: Chain,
+    results: Sequence[Tensor | None],
+) -> None:
+    """Fill results in C: the output, or, from its gradient, those of values and filters."""
+    dim = values.size(1) // (chain.num_gates + 1)
+    # kept until the call has returned: a pointer does not keep a tensor alive
+    inputs = [None if x is None else x.contiguous() for x in (values, filters, grad)]
+    failed = load("direct_convolution", *dtype_flags(values.dtype)).direct_convolution(
+        *map(pointer, (*inputs, *groups.table)),
+        ctypes.c_long(len(groups.sizes)),
+        *(dim, chain.num_filters, chain.num_gates, int(chain.gate_first)),
+        max(1, min(torch.get_num_threads(), groups.num_pairs * filters.size(1) // THREAD_WORK)),
+        *map(pointer, results),
+    )
+    if failed:
+        raise MemoryError(f"not enough memory for the convolutions of a graph of {groups.sizes[-1]} nodes")

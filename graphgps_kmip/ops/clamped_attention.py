@@ -1,9 +1,8 @@
 """Clamped attention along edges: Exphormer's scores with edge features, by target, without tensors of edges x channels.
 
-The form is that of Dwivedi and Bresson (2021) as the public codes of Exphormer and of its low-width score
-estimator have it. It differs from the plain form only in memory: forward and backward walk the edges chunk by chunk,
-scores are computed again in the backward pass, and no tensor of size edges times channels is kept. Edges that are
-sorted by target, and each have features of their own or those of one of few kinds, are walked by a C loop on a CPU
+Dwivedi and Bresson (2021), as in the public codes of Exphormer and of its low-width score estimator. Forward and
+backward walk the edges chunk by chunk, and scores are computed again in the backward pass. Edges that are sorted by
+target, and each have features of their own or those of one of few kinds, are walked by a C loop on a CPU
 (``ops/native/clamped_attention.c``), all others by torch.
 """
 
@@ -22,7 +21,7 @@ from torch.autograd import Function
 
 from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.ops.operators import refuse_second_derivative
-from graphgps_kmip.ops.sparse_attention import dropped
+from graphgps_kmip.ops.sparse_attention import drop_weights
 
 LARGEST_LOGIT = 5.0  # of the public code: beyond it a score is constant, and has no gradient
 EPS = 1e-6  # of the public code: a node without edges gets zeros
@@ -35,30 +34,22 @@ THREAD_WORK = 100_000  # multiplications that take about as long as starting a t
 
 
 class SortedEdges(NamedTuple):
-    """What the C loop needs to know of edges that are sorted by target, see `ops/native/clamped_attention.c`.
+    """Edges that are sorted by target, for the C loop."""
 
-    Shapes:
-        begin (M+1,): first edge of each query; kind (R,): number of a row among the shared ones, or negative; shared
-        (S,): the rows that several edges share.
-    """
-
-    begin: Tensor
-    kind: Tensor
-    shared: Tensor
+    begin: Tensor  # (M+1,) first edge of each query
+    kind: Tensor  # (R,) number of a row among the shared ones, or negative
+    shared: Tensor  # (S,) the rows that several edges share
 
 
 @dataclass(frozen=True)
 class Form:
-    """Constants of the scores, edges (3, E), and what dropout keeps (E, H): see `clamped_attention`.
-
-    ``sorted_edges`` is None if the C loop is not to walk the edges.
-    """
+    """Constants of the scores, edges (3, E), and what dropout keeps (E, H): see `clamped_attention`."""
 
     limit: float
     eps: float
     scale: float
     edges: Tensor
-    sorted_edges: SortedEdges | None = None
+    sorted_edges: SortedEdges | None = None  # None: torch walks the edges
     dropout: float = 0.0
     keep: Tensor | None = None
 
@@ -83,9 +74,8 @@ def clamped_attention(
         o_i &= \textstyle\sum_j s_{ij} v_j / (\sum_j s_{ij} + \epsilon)
 
     Gradients flow to q, k, v, e and b. On a CPU forward and backward repeat bit for bit. Half-precision inputs are
-    computed in float32. Costs E * H * D several times over; q, k, v, e, b, the output and the sums are kept for the
-    backward pass, nothing per edge. An edge that is given twice counts twice; a query without edges gets 0, with eps 0,
-    too.
+    computed in float32. Nothing per edge is kept for the backward pass. An edge that is given twice counts twice; a
+    query without edges gets 0, with eps 0, too.
 
     Args:
         q (Tensor): queries.
@@ -96,21 +86,23 @@ def clamped_attention(
         dropout (float, optional): probability to drop a weight s / (sum + eps) (the others are divided by 1 -
             dropout). (default: 0.0)
         bias (Tensor, optional): b, added to the logits of a kind of edges; None: 0. (default: None)
-        limit (float, optional): l, the largest absolute value of a logit; beyond it it is constant, and has no
-            gradient. (default: 5.0)
+        limit (float, optional): l; a logit beyond it is constant, and has no gradient. (default: 5.0)
         eps (float, optional): added to the sums; 0: a softmax. (default: 1e-6)
         scale (float, optional): c, None is 1 / sqrt(D). (default: None)
 
     Shapes:
         q (M, H, D), k and v (N, H, D), e (R, H, D) or (R, H, 1), edges (3, E), bias (R, H); returns (M, H, D).
     """
-    wide = torch.promote_types(v.dtype, torch.float32)
-    q, k, values, e = (heads.to(wide) for heads in (q, k, v, e))
-    bias = None if bias is None else bias.to(wide)
+    inputs = _widen(v.dtype, q, k, v, e, bias)
     keep = torch.rand(edges.size(1), q.size(1), device=q.device) >= dropout if dropout > 0 else None  # (E, H)
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
-    form = Form(limit, eps, scale, edges, _sorted_edges(q, k, e, edges), dropout, keep)
-    return _ClampedAttention.apply(form, q, k, values, e, bias).to(v.dtype)
+    form = Form(limit, eps, scale, edges, _sorted_edges(*inputs[:2], inputs[3], edges), dropout, keep)
+    return _ClampedAttention.apply(form, *inputs).to(v.dtype)
+
+
+def _widen(dtype: torch.dtype, *inputs: Tensor | None) -> tuple[Tensor | None, ...]:
+    wide = torch.promote_types(dtype, torch.float32)
+    return tuple(tensor if tensor is None else tensor.to(wide) for tensor in inputs)
 
 
 @torch.no_grad()
@@ -126,19 +118,14 @@ def edge_weights(
 ) -> Tensor:
     """Return the weights of `clamped_attention` without eps and dropout: those of the edges into a query sum to 1.
 
-    Has no gradient; little more than the result is in memory.
-
-    Shapes:
-        as in `clamped_attention`; returns (E, H), in float32 or wider.
+    Has no gradient; little more than the result is in memory. Returns (E, H), in float32 or wider.
     """
-    wide = torch.promote_types(q.dtype, torch.float32)
-    q, k, e = (heads.to(wide) for heads in (q, k, e))
-    bias = None if bias is None else bias.to(wide)
+    q, k, e, bias = _widen(q.dtype, q, k, e, bias)
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
     form = Form(limit, 0.0, scale, edges, _sorted_edges(q, k, e, edges))
     weight = q.new_empty(edges.size(1), q.size(1))
     if form.sorted_edges is not None:
-        _forward_by_kernel(form, q, k, None, e, bias, weight)
+        _forward_by_kernel(form, q, k, None, e, bias, weight=weight)
         return weight
     total = q.new_zeros(q.shape[:2])
     for part in _parts(q, edges):
@@ -160,7 +147,7 @@ def _parts(q: Tensor, edges: Tensor) -> Iterator[slice]:
 def _chunks(q: Tensor, form: Form) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
     """Yield source, target, row and what dropout keeps, of some edges at a time."""
     for part in _parts(q, form.edges):
-        yield *form.edges[:, part].unbind(0), None if form.keep is None else form.keep[part]
+        yield *form.edges[:, part], None if form.keep is None else form.keep[part]
 
 
 def _logit(query: Tensor, key: Tensor, edge: Tensor, bias: Tensor | None, row: Tensor, form: Form) -> Tensor:
@@ -173,7 +160,7 @@ class _ClampedAttention(Function):
 
     @staticmethod
     def forward(ctx: Any, form: Form, *heads: Tensor | None) -> Tensor:
-        """Return the output, shaped as q; the sums of the scores are kept."""
+        """Keep the output and the sums of the scores."""
         out, total = _implementation(form)[0](form, *heads)
         ctx.save_for_backward(*heads, out, total, form.edges, form.keep, *(form.sorted_edges or ()))
         ctx.form = replace(form, edges=None, sorted_edges=None, keep=None)  # saved above, where hooks see them
@@ -184,8 +171,8 @@ class _ClampedAttention(Function):
         """``ds = <g_i, v_j> - <g_i, o_i>`` with ``g_i = dL/do_i / (sum_j s_ij + eps)``; none where the clamp holds."""
         refuse_second_derivative("attention along edges")
         saved = ctx.saved_tensors  # once: with gradient checkpointing each can be unpacked once
-        (*heads, out, total, edges, keep), found = saved[:9], saved[9:]
-        form = replace(ctx.form, edges=edges, sorted_edges=SortedEdges(*found) if found else None, keep=keep)
+        (*heads, out, total, edges, keep), lists = saved[:9], saved[9:]
+        form = replace(ctx.form, edges=edges, sorted_edges=SortedEdges(*lists) if lists else None, keep=keep)
         grad_sum = grad_out / total[..., None]
         grad_total = (grad_sum * out).sum(-1)
         return None, *_implementation(form)[1](form, grad_sum, grad_total, *heads)
@@ -199,11 +186,11 @@ def _implementation(form: Form) -> tuple[Callable[..., Any], Callable[..., Any]]
 def torch_forward(form: Form, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return output (M, H, D) and sums (M, H)."""
     out, total = torch.zeros_like(q), q.new_full(q.shape[:2], form.eps)
-    for source, target, row, kept in _chunks(q, form):
+    for source, target, row, keep in _chunks(q, form):
         logit = _logit(q[target], k[source], e[row], bias, row, form)
         score = logit.clamp_(-form.limit, form.limit).exp_()
         total.index_add_(0, target, score)
-        out.index_add_(0, target, v[source].mul_(dropped(score, kept, form.dropout)[..., None]))
+        out.index_add_(0, target, v[source].mul_(drop_weights(score, keep, form.dropout)[..., None]))
     total.masked_fill_(total == 0, 1.0)
     out /= total[..., None]
     return out, total
@@ -215,12 +202,12 @@ def torch_backward(
     """Return the gradients of q, k, v, e and bias from those of the sums of s v (M, H, D) and of s (M, H)."""
     grad_q, grad_k, grad_v, grad_e = (torch.zeros_like(heads) for heads in (q, k, v, e))
     grad_bias = None if bias is None else torch.zeros_like(bias)
-    for source, target, row, kept in _chunks(q, form):
+    for source, target, row, keep in _chunks(q, form):
         query, key, edge, grad = q[target], k[source], e[row], grad_sum[target]
         logit = _logit(query, key, edge, bias, row, form)
         score = logit.clamp(-form.limit, form.limit).exp_()
-        grad_score = dropped((grad * v[source]).sum(-1), kept, form.dropout) - grad_total[target]
-        grad_v.index_add_(0, source, grad.mul_(dropped(score, kept, form.dropout)[..., None]))
+        grad_score = drop_weights((grad * v[source]).sum(-1), keep, form.dropout) - grad_total[target]
+        grad_v.index_add_(0, source, grad.mul_(drop_weights(score, keep, form.dropout)[..., None]))
         grad_logit = (grad_score * score).masked_fill_(logit.abs() > form.limit, 0.0)
         if grad_bias is not None:
             grad_bias.index_add_(0, row, grad_logit)
@@ -249,66 +236,44 @@ def _sorted_edges(q: Tensor, k: Tensor, e: Tensor, edges: Tensor) -> SortedEdges
     shared, count = (edges.new_empty(size, dtype=torch.int32) for size in (FEW_KINDS, 1))
     sizes = map(ctypes.c_long, (edges.size(1), len(q), len(k), len(e)))
     results = map(pointer, (begin, kind, shared, count))
-    found = load(KERNEL, *dtype_flags(q.dtype)).edges_by_target(pointer(edges), *sizes, FEW_KINDS, *results)
-    if found == errno.EINVAL:
+    status = load(KERNEL, *dtype_flags(q.dtype)).edges_by_target(pointer(edges), *sizes, FEW_KINDS, *results)
+    if status == errno.EINVAL:
         raise IndexError(
             f"edges name rows that are not there: source, target and kind must be below {len(k)}, {len(q)}, {len(e)}"
         )
-    return SortedEdges(begin, kind, shared[: int(count)]) if found == 0 else None
+    return SortedEdges(begin, kind, shared[: int(count)]) if status == 0 else None
 
 
-def _of_kernel(form: Form, q: Tensor, k: Tensor, v: Tensor | None, e: Tensor, bias: Tensor | None) -> list[Tensor]:
-    """Return the arguments that forward and backward share, in the order of the C function."""
-    given = (q, k, v, e.expand(-1, *q.shape[1:]), bias, form.edges, *form.sorted_edges, form.keep)
-    return [None if tensor is None else tensor.contiguous() for tensor in given]
-
-
-def _counts(form: Form, q: Tensor, k: Tensor, e: Tensor) -> list[Any]:
-    """Return sizes, constants and threads, in the order of the C functions."""
-    work = form.edges.size(1) * q.shape[1:].numel()
+def _call(form: Form, inputs: list[Tensor | None], *results: Tensor | None) -> None:
+    """Call the C function: inputs of `_contiguous_inputs`, sizes, constants and threads, results."""
+    q, k, _, e, *_ = inputs
     longs = map(ctypes.c_long, (form.edges.size(1), len(q), len(k), len(e)))
     constants = map(ctypes.c_double, (form.limit, form.eps, form.scale, form.dropout))
-    threads = max(1, min(torch.get_num_threads(), work // THREAD_WORK))
-    return [*longs, *q.shape[1:], len(form.sorted_edges.shared), *constants, threads]
+    threads = max(1, min(torch.get_num_threads(), form.edges.size(1) * q.shape[1:].numel() // THREAD_WORK))
+    sizes = *longs, *q.shape[1:], len(form.sorted_edges.shared), *constants, threads
+    kernel = load(KERNEL, *dtype_flags(q.dtype)).clamped_attention
+    if kernel(*map(pointer, inputs), *sizes, *map(pointer, results)):
+        raise MemoryError("not enough memory for clamped attention along edges")
 
 
-def _forward_by_kernel(
-    form: Form,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor | None,
-    e: Tensor,
-    bias: Tensor | None,
-    weight: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+def _contiguous_inputs(form: Form, q: Tensor, k: Tensor, v: Tensor | None, e: Tensor, bias: Tensor | None) -> list:
+    inputs = (q, k, v, e.expand(-1, *q.shape[1:]), bias, form.edges, *form.sorted_edges, form.keep)
+    return [None if tensor is None else tensor.contiguous() for tensor in inputs]
+
+
+def _forward_by_kernel(form: Form, *heads: Tensor | None, weight: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Compute `torch_forward` in C; without v only the sums, and the weights (E, H) where there is memory."""
-    given = _of_kernel(form, q, k, v, e, bias)
-    out, total = torch.empty_like(given[0]), q.new_empty(q.shape[:2])
-    _check(
-        load(KERNEL, *dtype_flags(q.dtype)).clamped_forward(
-            *map(pointer, given), *_counts(form, q, k, e), *map(pointer, (out, total, weight))
-        )
-    )
+    inputs = _contiguous_inputs(form, *heads)
+    out, total = torch.empty_like(inputs[0]), inputs[0].new_empty(inputs[0].shape[:2])
+    _call(form, inputs, out, total, weight, *[None] * 7)
     return out, total
 
 
 def _backward_by_kernel(
-    form: Form, grad_sum: Tensor, grad_total: Tensor, q: Tensor, k: Tensor, v: Tensor, e: Tensor, bias: Tensor | None
+    form: Form, grad_sum: Tensor, grad_total: Tensor, *heads: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     """Compute `torch_backward` in C."""
-    given = _of_kernel(form, q, k, v, e, bias)
-    grads = [None if tensor is None else torch.empty_like(tensor) for tensor in given[:5]]
-    _check(
-        load(KERNEL, *dtype_flags(q.dtype)).clamped_backward(
-            *map(pointer, given),
-            *_counts(form, q, k, e),
-            *map(pointer, (grad_sum.contiguous(), grad_total.contiguous(), *grads)),
-        )
-    )
-    *grads, grad_e, grad_bias = grads
-    return *grads, grad_e.sum_to_size(e.shape), grad_bias
-
-
-def _check(failed: int) -> None:
-    if failed:
-        raise MemoryError("not enough memory for clamped attention along edges")
+    inputs = _contiguous_inputs(form, *heads)
+    grads = [None if tensor is None else torch.empty_like(tensor) for tensor in inputs[:5]]
+    _call(form, inputs, None, None, None, grad_sum.contiguous(), grad_total.contiguous(), *grads)
+    return *grads[:3], grads[3].sum_to_size(heads[3].shape), grads[4]

@@ -2,19 +2,12 @@
 
 Contract of every attention: ``attention(x, context) -> (N, C)`` on the flat nodes of a whole mini-batch, sorted by
 graph. Nodes attend only inside their own graph. ``context`` may be a :class:`GraphContext`, a plain batch vector, or
-None (all nodes are one graph): ``GraphContext.of``, the first line of every forward, makes a `GraphContext` of each.
-
-Optional parts of the contract:
+None (one graph): ``GraphContext.of``, the first line of every forward, makes a `GraphContext` of each. Optional:
 
 * ``initial_state(context)``: an attention that carries something from layer to layer (virtual nodes) defines it and is
   then called ``attention(x, context, state) -> (x, state)``. It may be a module: the stack keeps the first layer's.
   Called without a state it makes its own and returns only x.
-* ``attention_graph(x, context) -> AttentionGraph``: the learned graph, not a part of forward so that forward is fast.
-* ``context.pair_attr`` (P, C) are features of pairs of nodes inside graphs: attention biases, relative encodings. Row 0
-  of ``context.pair_index`` (2, P) is the query of each pair, row 1 its key. Without a pair_index they are all pairs of
-  each graph, graph by graph, query by query: `complete_pairs` gives this form of any list.
-
-An `AttentionGraph` says which keys each node attends to, with which weights; `collect_attention` gets those of a model.
+* ``attention_graph(x, context) -> AttentionGraph``: the learned graph; `collect_attention` gets those of a model.
 """
 
 from __future__ import annotations
@@ -38,7 +31,7 @@ UNSORTED = (
     "the batch vector must be non-decreasing and start at 0 or above, got an unsorted or negative one: "
     "sort the nodes by graph (order = batch.argsort(stable=True); x[order], batch[order])"
 )
-_KEPT = ("sizes", "host_sizes", "max_nodes", "min_nodes", "pair_ptr", "num_pairs", "size_groups", "_ptr_is_checked")
+_SIZES = ("sizes", "host_sizes", "max_nodes", "min_nodes", "pair_ptr", "num_pairs", "size_groups", "_ptr_is_checked")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,15 +46,14 @@ class GraphContext:
         edge_sets (Mapping[str, tuple[Tensor, Tensor | None]], optional): further named edge sets (expander, sampled):
             name -> (edge_index, edge_attr or None). (default: {})
         pair_index (Tensor, optional): pairs (query, key) inside graphs, for biases and relative encodings, in global
-            node ids; None beside pair_attr: all pairs, in the order of `all_pairs`. (default: None)
+            node ids; None with pair_attr: all pairs, in the order of `all_pairs`. (default: None)
         pair_attr (Tensor, optional): features of those pairs. (default: None)
         rrwp (Tensor, optional): relative random walk probabilities of all pairs, in the order of `all_pairs`, or of
             those of rrwp_index, for windows of attention. (default: None)
         rrwp_index (Tensor, optional): the pairs (query, key) of rrwp; None: all. (default: None)
-        progress (float, optional): share of the training that is done, in [0, 1] (for temperature and k schedules);
-            None: not set, `progress_in` gives the default. (default: None)
-        epoch (int, optional): epoch of the training, from 0 (for schedules that count epochs); None outside of a
-            training. (default: None)
+        progress (float, optional): training progress in [0, 1], for schedules of temperature and k. (default: None,
+            see `progress_in`)
+        epoch (int, optional): epoch of the training, from 0; None outside of a training. (default: None)
         encoding (Tensor, optional): EquivStableLapPE, which some message passing layers read. (default: None)
         degree (Tensor, optional): degree of each node as RRWP counts it. (default: None)
 
@@ -125,13 +117,7 @@ class GraphContext:
         return SizeGroups.of(self.ptr)
 
     def progress_in(self, training: bool) -> float:
-        """Return the progress; where it is not set, that of the mode: 0 in training mode, 1 in eval mode.
-
-        So a trained model that is used from Python has the final values of its schedules.
-
-        Args:
-            training (bool): ``module.training`` of the calling module.
-        """
+        """Return the training progress; if unset, 0 in training mode and 1, the end of schedules, in eval mode."""
         if self.progress is None:
             return 0.0 if training else 1.0
         return self.progress
@@ -150,13 +136,13 @@ class GraphContext:
         _ = self._ptr_is_checked
 
     def with_edge_attr(self, edge_attr: Tensor | None) -> GraphContext:
-        """Return the same graphs with other edge features; sizes that were read from the device are not read again."""
+        """Return the same graphs with other edge features."""
         return self.with_edges(self.edge_index, edge_attr)
 
     def with_edges(self, edge_index: Tensor | None, edge_attr: Tensor | None) -> GraphContext:
         """Return the same nodes with other edges and edge features; sizes read from the device are not read again."""
         new = replace(self, edge_index=edge_index, edge_attr=edge_attr)
-        new.__dict__.update({name: self.__dict__[name] for name in _KEPT if name in self.__dict__})
+        new.__dict__.update({name: self.__dict__[name] for name in _SIZES if name in self.__dict__})
         return new
 
     @classmethod
@@ -191,36 +177,23 @@ class GraphContext:
             ValueError: ``data.batch`` is unsorted, negative or not integral.
         """
         batch, ptr = getattr(data, "batch", None), getattr(data, "ptr", None)
-        progress, epoch = getattr(data, "progress", None), getattr(data, "epoch", None)
+        names = ("edge_index", "edge_attr", "pair_index", "pair_attr", "rrwp", "rrwp_index", "progress", "epoch")
+        parts = {name: getattr(data, name, None) for name in names}
         if batch is None:
             device = data.x.device if getattr(data, "x", None) is not None else data.edge_index.device
             batch = torch.zeros(data.num_nodes, dtype=torch.long, device=device)
             ptr = single_graph(data.num_nodes, device)
         elif ptr is None:
             batch, ptr = _graphs_of(batch)
-        return cls(
-            batch,
-            ptr,
-            edge_index=getattr(data, "edge_index", None),
-            edge_attr=getattr(data, "edge_attr", None),
-            edge_sets=_edge_sets(data),
-            pair_index=getattr(data, "pair_index", None),
-            pair_attr=getattr(data, "pair_attr", None),
-            rrwp=getattr(data, "rrwp", None),
-            rrwp_index=getattr(data, "rrwp_index", None),
-            progress=None if progress is None else float(progress),
-            epoch=None if epoch is None else int(epoch),
-            encoding=getattr(data, "pe_EquivStableLapPE", None),
-            degree=getattr(data, "rrwp_degree", None),
-        )
+        for name, kind in (("progress", float), ("epoch", int)):
+            parts[name] = None if parts[name] is None else kind(parts[name])
+        parts["encoding"] = getattr(data, "pe_EquivStableLapPE", None)
+        parts["degree"] = getattr(data, "rrwp_degree", None)
+        return cls(batch, ptr, edge_sets=_edge_sets(data), **parts)
 
 
 def check_bounds(bounds: list[int], num_nodes: int) -> None:
-    """Refuse boundaries of graphs that are not those of so many nodes.
-
-    Raises:
-        ValueError: they do not increase from 0 to the number of nodes.
-    """
+    """Raise a ValueError for boundaries of graphs that do not increase from 0 to the number of nodes."""
     if bounds[:1] != [0] or bounds[-1] != num_nodes or bounds != sorted(bounds):
         raise ValueError(
             f"ptr must increase from 0 to {num_nodes}, the number of nodes, got {bounds[:10]}: "
@@ -238,23 +211,19 @@ def _graphs_of(batch: Tensor) -> tuple[Tensor, Tensor]:
 
     There no size may depend on values: graphs are numbered anew, without gaps, and those at the end have no node.
     """
-    _check_batch_vector(batch)
-    if not is_compiling():
-        ptr = torch.bincount(batch).cumsum(0)
-        return batch.long(), torch.cat([ptr.new_zeros(1), ptr])
-    torch._assert_async((batch[1:] >= batch[:-1]).all(), UNSORTED)
-    number = torch.cat([batch.new_zeros(batch[:1].shape), (batch[1:] != batch[:-1]).long()]).cumsum(0)
-    return number, torch.searchsorted(number, torch.arange(batch.size(0) + 1, device=batch.device))
-
-
-def _check_batch_vector(batch: Tensor) -> None:
     if batch.dim() != 1 or batch.dtype not in (torch.int64, torch.int32):
         raise ValueError(
             f"the batch vector must be (N,) of int64, got shape {tuple(batch.shape)} of {batch.dtype}: "
             "give the graph number of each node"
         )
-    if not is_compiling() and batch.numel() and (bool((batch[1:] < batch[:-1]).any()) or int(batch[0]) < 0):
-        raise ValueError(UNSORTED)
+    if not is_compiling():
+        if batch.numel() and (bool((batch[1:] < batch[:-1]).any()) or int(batch[0]) < 0):
+            raise ValueError(UNSORTED)
+        ptr = torch.bincount(batch).cumsum(0)
+        return batch.long(), torch.cat([ptr.new_zeros(1), ptr])
+    torch._assert_async((batch[1:] >= batch[:-1]).all(), UNSORTED)
+    number = torch.cat([batch.new_zeros(batch[:1].shape), (batch[1:] != batch[:-1]).long()]).cumsum(0)
+    return number, torch.searchsorted(number, torch.arange(batch.size(0) + 1, device=batch.device))
 
 
 def _check_length(batch: Tensor, x: Tensor) -> None:
@@ -268,9 +237,6 @@ def complete_pairs(context: GraphContext) -> Tensor:
     Pairs that are not in ``context.pair_index`` have zeros, those of a pair that is given twice are added.
 
     Shapes: pair_attr (P, C) -> (sum of n^2, C).
-
-    Raises:
-        ValueError: there are no pair features, or not one row for each pair.
     """
     attr, index = context.pair_attr, context.pair_index
     if attr is None:
@@ -284,11 +250,7 @@ def complete_pairs(context: GraphContext) -> Tensor:
 
 
 def own_state(attention: nn.Module, context: GraphContext) -> Any:
-    """Return the first state of an attention that is called outside a stack of layers, which threads the state.
-
-    Raises:
-        ValueError: it is a later layer of a stack, which keeps the learned start in its first layer.
-    """
+    """Return the first state of an attention that is called outside a stack of layers, which threads the state."""
     if not hasattr(attention, "initial_state"):
         raise InputError(
             f"{type(attention).__name__} is a later layer of a stack, whose first layer makes the state: pass the "
@@ -299,18 +261,10 @@ def own_state(attention: nn.Module, context: GraphContext) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class AttentionGraph:
-    """One directed weighted graph per head: an edge from key ``index[h, n, j]`` to query n with ``weight[h, n, j]``.
+    """One directed weighted graph per head: an edge from key ``index[h, n, j]`` to query n with ``weight[h, n, j]``."""
 
-    Args:
-        index (Tensor): global node id of the key, -1 in a missing slot.
-        weight (Tensor): attention weight, 0 in a missing slot; the weights of a query sum to 1.
-
-    Shapes:
-        index and weight (H, N, K).
-    """
-
-    index: Tensor
-    weight: Tensor
+    index: Tensor  # (H, N, K) global node id of the key, -1 in a missing slot
+    weight: Tensor  # (H, N, K) attention weight, 0 in a missing slot; the weights of a query sum to 1
 
     def out_degree(self) -> Tensor:
         """Number of queries that select each node as a key, (H, N) int64 (thesis, section on attention graphs)."""
@@ -333,7 +287,8 @@ def collect_attention(model: nn.Module, batch: Any) -> list[AttentionGraph]:
         graphs.append(module.attention_graph(*args, **kwargs))
 
     training = {module: module.training for module in model.modules()}
-    hooks = [module.register_forward_pre_hook(record, with_kwargs=True) for module in training if _has_graph(module)]
+    layers = [module for module in training if callable(getattr(module, "attention_graph", None))]
+    hooks = [module.register_forward_pre_hook(record, with_kwargs=True) for module in layers]
     try:
         model.eval()(batch.clone() if hasattr(batch, "clone") else batch)
     finally:
@@ -342,7 +297,3 @@ def collect_attention(model: nn.Module, batch: Any) -> list[AttentionGraph]:
         for module, flag in training.items():
             module.training = flag
     return graphs
-
-
-def _has_graph(module: nn.Module) -> bool:
-    return callable(getattr(module, "attention_graph", None))

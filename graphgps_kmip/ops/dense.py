@@ -1,7 +1,4 @@
-"""Padding of graphs to dense batches: flat nodes (N, C) to (B, Nmax, C) and back, and tiles of consecutive nodes.
-
-Tiles take little memory however much the sizes of the graphs differ.
-"""
+"""Padding of graphs to dense batches: flat nodes (N, C) to (B, Nmax, C) and back, and tiles of consecutive nodes."""
 
 from __future__ import annotations
 
@@ -16,10 +13,6 @@ from graphgps_kmip.ops.host_copies import host_copy, remember
 
 def to_padded(x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor]:
     """Pad the nodes of each graph with zeros to the size of the largest graph.
-
-    Args:
-        x (Tensor): node features.
-        context (GraphContext): the graphs.
 
     Shapes:
         x (N, C); returns padded (B, Nmax, C) and mask (B, Nmax), True = real. Gradients flow to x.
@@ -53,26 +46,18 @@ class Tiles:
     """T tiles of the graphs of a batch; only the last one of a graph may be smaller than the others.
 
     Padded as if they were graphs, tiles of W nodes take fewer than N + B * W rows, padded graphs B * Nmax.
-
-    Args:
-        context (GraphContext): the tiles as graphs.
-        graph (Tensor): graph of each tile.
-        place (Tensor): number of each tile in its graph.
-
-    Shapes:
-        graph and place (T,).
     """
 
-    context: GraphContext
-    graph: Tensor
-    place: Tensor
+    context: GraphContext  # the tiles as graphs
+    graph: Tensor  # (T,) graph of each tile
+    place: Tensor  # (T,) number of each tile in its graph
 
     @classmethod
     def of(cls, context: GraphContext, width: int) -> Tiles:
         """Split each graph into tiles of ``width`` nodes and a rest; a graph without nodes has no tile."""
-        graph, place, ptr = tiles_of(context.ptr, context.host_sizes, width)
+        graph, place, ptr = _split_graphs(context.ptr, context.host_sizes, width)
         if ptr.device.type != "cpu":
-            remember(ptr, tiles_of(host_copy(context.ptr), context.host_sizes, width)[2])
+            remember(ptr, _split_graphs(host_copy(context.ptr), context.host_sizes, width)[2])
         batch = torch.repeat_interleave(ptr.diff(), output_size=len(context.batch))
         return cls(GraphContext(batch, ptr), graph, place)
 
@@ -85,19 +70,10 @@ class Tiles:
         return cls(context, graph, torch.zeros_like(graph))
 
 
-def _num_tiles(sizes: Tensor, width: int) -> Tensor:
-    return (sizes + width - 1) // width
-
-
-def tiles_of(ptr: Tensor, host_sizes: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Graph and place of each tile, (T,), and first node of each, and N at the end, (T+1,).
-
-    Args:
-        ptr (Tensor): first node of each graph, and N at the end, (B+1,).
-        host_sizes (Tensor): nodes of each graph, on the CPU, (B,).
-        width (int): nodes of a tile.
-    """
-    number, count = int(_num_tiles(host_sizes, width).sum()), _num_tiles(ptr.diff(), width)
+def _split_graphs(ptr: Tensor, host_sizes: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Graph and place of each tile, (T,), and first node of each, and N at the end, (T+1,)."""
+    count, host_count = ((sizes + width - 1) // width for sizes in (ptr.diff(), host_sizes))
+    number = int(host_count.sum())
     graph = torch.repeat_interleave(count, output_size=number)
     place = torch.arange(number, device=graph.device) - (count.cumsum(0) - count)[graph]
     return graph, place, torch.cat([ptr[graph] + place * width, ptr[-1:]])

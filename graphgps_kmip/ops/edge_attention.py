@@ -25,21 +25,12 @@ def edge_softmax(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
 
 
 def encoded_edges(layer: str, context: GraphContext, dim: int, otherwise: str = "") -> Tensor:
-    """Return the edge features (E, dim) of a context.
-
-    Args:
-        layer (str): name of the attention, for the error.
-        context (GraphContext): the graphs.
-        dim (int): width of the model.
-        otherwise (str, optional): another fix, for the error. (default: "")
-
-    Raises:
-        ValueError: there are none, or of another width.
-    """
-    if context.edge_attr is None or context.edge_attr.shape[1:] != (dim,):
-        found = "no edge features" if context.edge_attr is None else f"shape {tuple(context.edge_attr.shape)}"
+    """Return the edge features (E, dim) of a context; the error names the attention and, `otherwise`, another fix."""
+    edge_attr = context.edge_attr
+    if edge_attr is None or edge_attr.shape[1:] != (dim,):
+        features = "no edge features" if edge_attr is None else f"shape {tuple(edge_attr.shape)}"
         raise InputError(
-            f"{layer} needs encoded edge features (E, {dim}), got {found}: set dataset.edge_encoder True and "
+            f"{layer} needs encoded edge features (E, {dim}), got {features}: set dataset.edge_encoder True and "
             f"dataset.edge_encoder_name DummyEdge (one learned vector){otherwise}"
         )
-    return context.edge_attr
+    return edge_attr

@@ -1,10 +1,9 @@
 """Host copies of tensors on a device: sizes that the host knows already are read without waiting for the device.
 
-To read a number from a GPU, the host waits until the GPU has done all that was asked of it before, and the GPU then
-waits for the host. The boundaries of the graphs, labels and masks of a batch come from the host, so `remember_batch`
-keeps what was there before the move, and `host_copy` finds it by the tensor itself. An encoder that changes the graphs
-makes new boundaries, which have no copy; a tensor that is changed in place is recognised by its version. So a copy is
-never out of date, and at worst the host waits once for each tensor.
+To read a number from a GPU, the host waits until the GPU has done all that was asked of it before. The boundaries of
+the graphs, labels and masks of a batch come from the host, so `remember_batch` keeps what was there before the move,
+and `host_copy` finds it by the tensor itself. A tensor that is changed in place is recognised by its version, so a
+copy is never out of date.
 """
 
 from __future__ import annotations
@@ -23,27 +22,14 @@ _made = WeakTensorKeyDictionary()  # tensor -> {place of a view in it, key: (the
 
 
 def remember(tensor: Tensor, copy: Tensor) -> Tensor:
-    """Note that a tensor on the CPU has the values of one on a device, as long as neither changes.
-
-    Args:
-        tensor (Tensor): on any device; on the CPU nothing is noted.
-        copy (Tensor): on the CPU; must not be changed in place any more.
-
-    Returns:
-        The tensor.
-    """
+    """Note that a copy on the CPU, which must not change any more, has the values of a tensor; return the tensor."""
     if tensor.device.type != "cpu" and not tensor.is_inference():  # whose changes are not counted
         _copies[tensor] = tensor._version, copy
     return tensor
 
 
 def remember_batch(moved: Any, loaded: Any) -> None:
-    """Note the tensors that a batch had on the CPU before it was moved to a device.
-
-    Args:
-        moved (Data): the batch on its device.
-        loaded (Data): as the loader gave it.
-    """
+    """Note the tensors that a batch had on the CPU, as loaded, before it was moved to a device."""
     for key in loaded.keys():  # noqa: SIM118 (a PyG batch iterates over pairs)
         before, after = loaded[key], moved[key]
         if isinstance(before, Tensor) and before.device.type == "cpu":
@@ -51,9 +37,9 @@ def remember_batch(moved: Any, loaded: Any) -> None:
 
 
 def host_copy(tensor: Tensor) -> Tensor:
-    """Return a tensor on the CPU with the same values: the tensor itself, the copy that is known, or one made now.
+    """Return a tensor on the CPU with the same values: itself, the copy that is noted, or one made and noted now.
 
-    Only the last makes the host wait; it is noted. The result must not be changed in place.
+    Only the last makes the host wait. The result must not be changed in place.
     """
     if tensor.device.type == "cpu":
         return tensor
@@ -73,10 +59,7 @@ def known_copy(tensor: Tensor) -> Tensor | None:
 
 
 def on_device(values: Sequence[Any] | Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """Make a tensor of numbers that the host knows; unlike ``torch.tensor(values, device=device)`` it does not wait.
-
-    The tensor has a host copy.
-    """
+    """Make a tensor, with a host copy, of numbers that the host knows; unlike ``torch.tensor`` it does not wait."""
     copy = values if isinstance(values, Tensor) else torch.tensor(values, dtype=dtype)
     return remember(copy.to(device, non_blocking=True), copy)
 
@@ -99,18 +82,12 @@ def rows_of(mask: Tensor) -> Tensor:
     return mask.nonzero().squeeze(1) if host_mask is None else on_device(host_mask.nonzero().squeeze(1), mask.device)
 
 
-def remembered(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
+def compute_once(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
     """Return what ``make()`` returned for this tensor and key, or call it, where the tensor has changed or is new.
 
-    So all layers share the sorted edges of a batch.
-
-    Changes are seen by torch's count of them: one through numpy or ``tensor.data`` goes unnoticed. What is made must
-    not hold the tensor, which would then never be freed: its alias ``tensor.detach()`` will do.
-
-    Args:
-        tensor (Tensor): to which the result belongs; views of one part of a tensor are the same.
-        key (Hashable): which of its results.
-        make (Callable): computes it; nothing else that it depends on may be missing in ``key``.
+    So all layers share the sorted edges of a batch. Views of one part of a tensor are the same tensor; a change through
+    numpy or ``tensor.data`` goes unnoticed. What is made must not hold the tensor, which would then never be freed (its
+    alias ``tensor.detach()`` will do), and must depend on tensor and key alone.
     """
     if is_compiling() or tensor.is_inference():  # whose changes are not counted
         return make()

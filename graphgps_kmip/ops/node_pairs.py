@@ -1,7 +1,6 @@
-"""Pairs of nodes inside graphs: all ordered pairs of a mini-batch, lists of pairs, and the rows of some of them.
+"""Pairs of nodes inside graphs, in one order everywhere: graph by graph, query by query.
 
-They are in one order everywhere: graph by graph, query by query, so that pair (i, j) of a graph of n nodes is row
-``i * n + j`` of its rows where all pairs have one.
+Pair (i, j) of a graph of n nodes is row ``i * n + j`` of its rows where all pairs have one.
 """
 
 from __future__ import annotations
@@ -24,9 +23,6 @@ def first_nodes(batch: Any) -> Tensor:
 
 def all_pairs(ptr: Tensor) -> Tensor:
     """Return all pairs (query, key) of nodes of the same graph: graph by graph, query by query, in global node ids.
-
-    Args:
-        ptr (Tensor): first node of each graph, and N at the end.
 
     Shapes: ptr (B+1,) of graphs of n nodes -> (2, sum of n^2).
     """

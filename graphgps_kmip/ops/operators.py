@@ -1,10 +1,8 @@
 """Operators of this package in torch's dispatcher: what ``torch.compile``, ``torch.export`` and fake tensors need.
 
-Each has a schema, an implementation, shapes that follow without values (a fake implementation) and, if it is
-differentiable, a formula for autograd, whose backward calls a second operator. They are ``torch.ops.graphgps_kmip.*``.
-
-They are defined by ``torch.library.Library`` and an autograd function, not by ``torch.library.custom_op``, and plain
-tensors do not take the way through the dispatcher: on small graphs it takes as long as some of the operators.
+They are ``torch.ops.graphgps_kmip.*``, defined by ``torch.library.Library`` and an autograd function, not by
+``torch.library.custom_op``, and plain tensors bypass the dispatcher: on small graphs it takes as long as some of the
+operators.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ def operator(
     implementations[dispatched] = implementation
     compute = implementation
     if gradients is not None:
-        compute = _function(name, dispatched, implementation, keep, gradients).apply
+        compute = _make_function(name, dispatched, implementation, keep, gradients).apply
         _library.impl(name, compute, "Autograd")
 
     def call(*args: Any) -> Any:
@@ -65,7 +63,7 @@ def operator(
     return call
 
 
-def _function(
+def _make_function(
     name: str, dispatched: Any, implementation: Callable, keep: Callable | None, gradients: Callable
 ) -> type[Function]:
     class Operator(Function):
@@ -88,17 +86,14 @@ def _function(
 
 
 def are_plain(args: tuple[Any, ...]) -> bool:
-    """Whether tensors have values and nobody watches them: no fake tensor, no transform, no mode, no subclass.
-
-    What is fused without being an operator, for speed alone, asks this first.
-    """
+    """Whether tensors have values and nobody watches them: no fake tensor, no transform, no mode, no subclass."""
     if is_compiling() or torch._C._len_torch_dispatch_stack() or functorch.peek_interpreter_stack() is not None:
         return False
     return all(type(value) is Tensor or type(value) is Parameter or not isinstance(value, Tensor) for value in args)
 
 
 def _refuse_other_derivatives(name: str, args: tuple[Any, ...]) -> None:
-    """Refuse torch.func's derivatives and forward mode, in which torch would raise a riddle, or lose the tangents."""
+    """Refuse torch.func's derivatives and forward mode: torch would raise an unclear error, or lose the tangents."""
     if forward_ad._current_level < 0 and functorch.peek_interpreter_stack() is None:
         return
     kinds = {level.key() for level in functorch.get_interpreter_stack() or ()}
@@ -120,14 +115,8 @@ def new_tensors(*like: Tensor | None) -> list[Tensor]:
 def refuse_second_derivative(operator: str) -> None:
     """Raise where a graph of the gradient is wanted; the first line of each backward of a fused operator.
 
-    torch's ``once_differentiable`` does not serve: it raises only where the gradient of the output carries a graph
-    itself. Where a second derivative flows through the saved inputs alone it treats the first one as a constant.
-
-    Args:
-        operator (str): its name, for the message.
-
-    Raises:
-        RuntimeError: the gradient is taken with ``create_graph=True``.
+    torch's ``once_differentiable`` raises only where the gradient of the output carries a graph itself, and treats the
+    first derivative as a constant where a second one flows through the saved inputs alone.
     """
     if torch.is_grad_enabled():  # in a backward only under create_graph=True
         raise RuntimeError(
@@ -137,20 +126,11 @@ def refuse_second_derivative(operator: str) -> None:
 
 
 class NotFinite(InputError, FloatingPointError):
-    """A query, a key or an inner product is NaN or infinite.
-
-    A FloatingPointError, so that a training loop recognises a diverged run.
-    """
+    """A query, a key or an inner product is NaN or infinite; training loops recognise a FloatingPointError."""
 
 
 def overflow(largest_q: float, largest_k: float, dtype: torch.dtype) -> NotFinite:
-    """Return the error for inner products that overflow a dtype.
-
-    Args:
-        largest_q (float): largest absolute value of the queries.
-        largest_k (float): likewise of the keys.
-        dtype (torch.dtype): of the scores.
-    """
+    """Return the error for inner products that overflow a dtype, from the largest absolute values of q and k."""
     return NotFinite(
         f"inner products of queries up to {largest_q:.2g} and keys up to {largest_k:.2g} overflow "
         f"{str(dtype).removeprefix('torch.')}, whose largest number is {torch.finfo(dtype).max:.2g}: normalise queries "

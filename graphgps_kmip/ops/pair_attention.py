@@ -3,11 +3,10 @@ r"""Full attention with a bias of keys, a bias of pairs and a factor of pairs: P
 .. math:: o_i = \sum_j (1 + \phi_{ij}) \, \mathrm{softmax}_j(s \langle q_i, k_j \rangle + \kappa_j + \theta_{ij}) \, v_j
 
 The sum is over all nodes of the graph of i (`pair_attention`), or over the nodes of a list of pairs
-(`sparse_pair_attention`). The factor (URPE, Luo et al. 2022) is applied after the softmax, so that the weights of a
-query need not sum to 1. On a CPU the C loops of full attention (``ops/native/full_attention.c``, compiled with -DPAIRS)
-compute each graph and head separately: no graph is padded, and only theta, phi and their gradients have the size of
-all pairs. `plain_pair_attention` is the same mathematics in torch operations; it, or torch's attention where there is
-no factor, runs elsewhere (on a GPU, and half precision on a CPU), on padded graphs.
+(`sparse_pair_attention`). The factor (URPE, Luo et al. 2022) is applied after the softmax: weights need not sum to 1.
+On a CPU the C loops of full attention (``ops/native/full_attention.c``, compiled with -DPAIRS) compute each graph and
+head separately, without padding. On a GPU, and in half precision, `plain_pair_attention`, or torch's attention where
+there is no factor, computes padded graphs.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ def pair_attention(
     """Attend inside each graph with biases of keys, biases of pairs, and factors of pairs (formula: see the module).
 
     Gradients flow to qkv, key_bias, theta and phi. In the C loops (float32 and float64 on a CPU) results repeat bit for
-    bit, and the dropout mask follows from one number drawn from torch's generator. Elsewhere inputs are computed in
-    their dtype, the softmax in float32 at least.
+    bit, and the dropout mask follows from one number drawn from torch's generator. Elsewhere the softmax is computed in
+    float32 at least. Cost: sum_g N_g^2 H D time.
 
     Args:
         qkv (Tensor): queries, keys and values of all heads, side by side.
@@ -71,17 +70,15 @@ def pair_attention(
             graphs are not those of these nodes.
         NotFinite: inputs are finite, but inner products of queries and keys overflow (in the C loops).
         MemoryError: not enough for the keys and values of one head of the largest graph.
-
-    Cost: sum_g N_g^2 H D time.
     """
     _check_shapes(qkv, context, num_heads, key_bias, theta, phi)
     if not len(qkv):
         return qkv[:, : qkv.size(1) // 3]
-    if kernel_can_run(qkv):
+    if _kernel_can_run(qkv):
         context.check_ptr()
         seed = int(torch.randint(2**62, ())) if dropout else 0
-        sizes = num_heads, scale, dropout, seed
-        return _PairAttention.apply(*_same_dtype(qkv, key_bias, theta, phi), context, sizes)
+        pairs = (values if values is None else values.to(qkv.dtype) for values in (key_bias, theta, phi))
+        return _PairAttention.apply(qkv, *pairs, context, (num_heads, scale, dropout, seed))
     if phi is None and (qkv.device.type != "cpu" or qkv.dtype not in (torch.float32, torch.float64)):
         return _scaled_dot_product(qkv, key_bias, theta, context, num_heads, scale, dropout)
     return plain_pair_attention(
@@ -89,66 +86,44 @@ def pair_attention(
     )
 
 
-def kernel_can_run(qkv: Tensor) -> bool:
+def _kernel_can_run(qkv: Tensor) -> bool:
     """Whether the C loops support these queries, keys and values, and can be compiled."""
     fits = qkv.device.type == "cpu" and qkv.dtype in (torch.float32, torch.float64)
     return fits and unavailable_reason("full_attention", "-DPAIRS", *dtype_flags(qkv.dtype)) is None
 
 
-def _same_dtype(qkv: Tensor, *others: Tensor | None) -> tuple[Tensor | None, ...]:
-    return qkv, *(other if other is None else other.to(qkv.dtype) for other in others)
-
-
 class _PairAttention(Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        qkv: Tensor,
-        key_bias: Tensor | None,
-        theta: Tensor | None,
-        phi: Tensor | None,
-        context: GraphContext,
-        sizes: tuple[int, float, float, int],
-    ) -> Tensor:
-        """Keep the inputs, the output and one number for each query and head."""
-        qkv, *pairs = (each if each is None else each.contiguous() for each in (qkv, key_bias, theta, phi))
-        ctx.context, ctx.sizes = context, sizes
-        out, lse = _forward_in_c(qkv, pairs, context, sizes)
+    def forward(ctx: Any, *args: Any) -> Tensor:
+        """Keep qkv, key_bias, theta, phi, the output and one number for each query and head."""
+        *inputs, ctx.context, ctx.sizes = args
+        qkv, *pairs = (tensor if tensor is None else tensor.contiguous() for tensor in inputs)
+        out, lse = qkv.new_empty(len(qkv), qkv.size(1) // 3), qkv.new_empty(len(qkv), ctx.sizes[0])
+        _call(qkv, None, ctx.context, ctx.sizes, (out, lse, None), pairs, (None, None, None))
+        # a sum carries a NaN along and is the cheapest look; +inf: a query without pairs
+        if math.isnan(lse.sum().item()) and lse.isnan().any() and _all_usable(qkv, *pairs):
+            q, k, _ = (float(part.abs().max()) for part in qkv.chunk(3, 1))
+            raise overflow(q, k, qkv.dtype)
         ctx.save_for_backward(qkv, *pairs, out, lse)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
         """Compute the weights again, tile by tile."""
-        qkv, key_bias, theta, phi, out, lse = ctx.saved_tensors
-        inputs = qkv, key_bias, theta, phi
+        *inputs, out, lse = ctx.saved_tensors
         refuse_second_derivative("attention with biases of pairs")
+        required = [True, True, *ctx.needs_input_grad[2:4]]  # the kernel sums the first two anyway
         grad, *grads = (
-            torch.empty_like(each) if each is not None and (each is qkv or needed) else None
-            for each, needed in zip(inputs, ctx.needs_input_grad, strict=False)
+            torch.empty_like(tensor) if tensor is not None and is_required else None
+            for tensor, is_required in zip(inputs, required, strict=True)
         )
-        if key_bias is not None and grads[0] is None:  # the kernel sums it anyway
-            grads[0] = torch.empty_like(key_bias)
-        _call(qkv, grad_out.contiguous(), ctx.context, ctx.sizes, (out, lse, grad), inputs[1:], grads)
+        _call(inputs[0], grad_out.contiguous(), ctx.context, ctx.sizes, (out, lse, grad), inputs[1:], grads)
         return grad, *grads, None, None
-
-
-def _forward_in_c(
-    qkv: Tensor, pairs: Sequence[Tensor | None], context: GraphContext, sizes: tuple[int, float, float, int]
-) -> tuple[Tensor, Tensor]:
-    out, lse = qkv.new_empty(len(qkv), qkv.size(1) // 3), qkv.new_empty(len(qkv), sizes[0])
-    _call(qkv, None, context, sizes, (out, lse, None), pairs, (None, None, None))
-    # a sum carries a NaN along and is the cheapest look; +inf: a query without pairs
-    if math.isnan(lse.sum().item()) and lse.isnan().any() and _all_usable(qkv, *pairs):
-        q, k, _ = (float(part.abs().max()) for part in qkv.chunk(3, 1))
-        raise overflow(q, k, qkv.dtype)
-    return out, lse
 
 
 def _all_usable(qkv: Tensor, *biases: Tensor | None) -> bool:
     """Whether all is finite, or -inf, which removes a pair."""
-    finite = bool(qkv.isfinite().all())
-    return finite and all(bias is None or bool((bias < torch.inf).all()) for bias in biases)
+    return bool(qkv.isfinite().all()) and all(bias is None or bool((bias < torch.inf).all()) for bias in biases)
 
 
 def _call(
@@ -161,7 +136,7 @@ def _call(
     grads: Sequence[Tensor | None],
 ) -> None:
     (num_heads, scale, dropout, seed), most = sizes, context.max_nodes
-    ptr, pair_ptr = (each.long().contiguous() for each in (context.ptr, context.pair_ptr))
+    ptr, pair_ptr = (bounds.long().contiguous() for bounds in (context.ptr, context.pair_ptr))
     failed = load("full_attention", "-DPAIRS", *dtype_flags(qkv.dtype)).pair_attention(
         *map(pointer, (qkv, grad_out, ptr)),
         *map(ctypes.c_long, (context.num_graphs, most)),
@@ -169,26 +144,18 @@ def _call(
         *map(ctypes.c_double, (scale, dropout)),
         ctypes.c_uint64(seed),
         max(1, min(torch.get_num_threads(), len(qkv) * most * num_heads // PAIR_WORK)),
-        *map(pointer, results),
-        *map(pointer, (pair_ptr, *pairs, *grads)),
+        *map(pointer, (*results, pair_ptr, *pairs, *grads)),
     )
     if failed:
         raise MemoryError(f"not enough memory for attention in a graph of {most} nodes")
 
 
-def _check_shapes(
-    qkv: Tensor,
-    context: GraphContext,
-    num_heads: int,
-    key_bias: Tensor | None,
-    theta: Tensor | None,
-    phi: Tensor | None,
-) -> None:
-    pairs = (num_heads, context.num_pairs) if theta is not None or phi is not None else None
-    wanted = {"key_bias": (key_bias, (len(qkv), num_heads)), "theta": (theta, pairs), "phi": (phi, pairs)}
-    for name, (values, shape) in wanted.items():
-        if values is not None and tuple(values.shape) != shape:
-            raise InputError(f"pair attention: {name} must have shape {shape}, got {tuple(values.shape)}")
+def _check_shapes(qkv: Tensor, context: GraphContext, num_heads: int, *biases: Tensor | None) -> None:
+    for name, values in zip(("key_bias", "theta", "phi"), biases, strict=True):
+        if values is not None:
+            shape = (len(qkv), num_heads) if name == "key_bias" else (num_heads, context.num_pairs)
+            if tuple(values.shape) != shape:
+                raise InputError(f"pair attention: {name} must have shape {shape}, got {tuple(values.shape)}")
 
 
 def plain_pair_attention(
@@ -204,15 +171,7 @@ def plain_pair_attention(
 ) -> Tensor:
     """Compute `pair_attention` in torch operations, on graphs padded to the largest one; the softmax in float32.
 
-    Args:
-        qkv (Tensor): queries, keys and values, as in `pair_attention`.
-        key_bias (Tensor or None): added to all scores of a key.
-        theta (Tensor or None): added to the score of each pair.
-        phi (Tensor or None): factors of pairs, less 1.
-        context (GraphContext): the graphs.
-        num_heads (int): H.
-        scale (float): factor of the inner products.
-        thin (callable): dropout of weights (B, H, Nmax, Nmax).
+    Arguments are as there, and ``thin`` is the dropout of weights (B, H, Nmax, Nmax).
     """
     q, k, v, mask = _padded_heads(qkv, context, num_heads)
     wide = torch.promote_types(qkv.dtype, torch.float32)
@@ -291,19 +250,9 @@ def sparse_pair_attention(
 ) -> Tensor:
     """Attend from queries to the keys of a list of pairs; a query without pairs gets 0.
 
-    Memory is that of some 3 P H D numbers. Half-precision inputs are computed in float32. Gradients flow to all
-    arguments but the pairs.
-
-    Args:
-        q (Tensor): queries.
-        k (Tensor): keys.
-        v (Tensor): values.
-        pairs (Tensor): row of q and row of k and v of each pair, in any order.
-        scale (float): factor of the inner products.
-        key_bias (Tensor, optional): added to all scores of a key. (default: None)
-        theta (Tensor, optional): added to the score of each pair. (default: None)
-        phi (Tensor, optional): the weight of each pair is multiplied by 1 + phi. (default: None)
-        dropout (float, optional): probability to drop a weight; the others are divided by 1 - dropout. (default: 0.0)
+    ``pairs`` are the row of q and the row of k and v of each pair, in any order; the other arguments are as in
+    `pair_attention`. Memory is that of some 3 P H D numbers. Half-precision inputs are computed in float32. Gradients
+    flow to all arguments but the pairs.
 
     Shapes:
         q (N, H, D), k and v (M, H, D), pairs (2, P), key_bias (M, H), theta and phi (P, H); returns (N, H, D).

@@ -13,7 +13,7 @@ from torch.autograd import Function
 from torch.nn.functional import embedding_bag
 
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.ops.host_copies import counts, remembered
+from graphgps_kmip.ops.host_copies import compute_once, counts
 
 CHUNK_NUMBERS = 2**25  # of gathered features at a time, where no list of each node is made: 128 MB of float32
 CACHED_NUMBERS = 2**17  # of gathered features at a time that stay in a core's cache: half a megabyte of float32
@@ -70,16 +70,9 @@ class WeightedEdges:
     def of(
         cls, edge_index: Tensor, num_nodes: int, kind: Hashable, weigh: Callable[[], Tensor | None]
     ) -> WeightedEdges:
-        """Return the edges with the weights that ``weigh`` computes from them, or those made before for this kind.
-
-        Args:
-            edge_index (Tensor): source and target of each edge; its values tell the weights.
-            num_nodes (int): N.
-            kind (Hashable): tells these weights from others of the same edges, by their dtype too.
-            weigh (Callable): returns the weights.
-        """
-        # of an alias: what is remembered for a tensor must not keep it alive
-        return remembered(edge_index, (kind, num_nodes), lambda: cls(edge_index.detach(), num_nodes, weigh()))
+        """Return the edges with the weights that ``weigh()`` computes, or those made before for this kind and dtype."""
+        # of an alias: what is kept for a tensor must not keep it alive
+        return compute_once(edge_index, (kind, num_nodes), lambda: cls(edge_index.detach(), num_nodes, weigh()))
 
     @cached_property
     def reversed(self) -> WeightedEdges:
@@ -126,13 +119,11 @@ def propagate(x: Tensor, edges: WeightedEdges) -> Tensor:
 class _Propagate(Function):
     @staticmethod
     def forward(x: Tensor, edges: WeightedEdges) -> Tensor:
-        """Shapes: x (N, C); returns (N, C)."""
         sums = sums_of_lists if x.device.type == "cpu" else sums_of_chunks
         return sums(x.to(torch.promote_types(x.dtype, torch.float32)), edges).to(x.dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, WeightedEdges], output: Tensor) -> None:  # noqa: ARG004
-        """Keep the edges."""
         ctx.edges = inputs[1]
 
     @staticmethod
@@ -151,7 +142,7 @@ def sums_of_lists(x: Tensor, edges: WeightedEdges) -> Tensor:
 
 
 def sums_of_chunks(x: Tensor, edges: WeightedEdges) -> Tensor:
-    """Sum by adding some edges at a time, in any order: nothing is sorted."""
+    """Sum by adding some edges at a time, unsorted."""
     out, (source, target) = torch.zeros_like(x), edges.edge_index
     step = max(1, CHUNK_NUMBERS // max(1, x.size(1)))
     for start in range(0, len(source), step):
@@ -188,7 +179,6 @@ class _PropagateHeads(Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, WeightedEdges], output: Tensor) -> None:  # noqa: ARG004
-        """Keep the inputs."""
         ctx.save_for_backward(*inputs[:2])
         ctx.edges = inputs[2]
 

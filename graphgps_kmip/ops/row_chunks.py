@@ -1,8 +1,8 @@
 """Functions of each row of large tables, computed for some rows at a time, and again in the backward pass.
 
-What lies between input and output is stored for the first chunks, as long as it takes no more than `KEEP_BYTES`, and
-computed again for the others: small tables cost no second forward pass, and the memory of large ones is that bound and
-one chunk, which fits into a CPU's cache. Gradient checkpointing (Chen et al. 2016) by rows.
+Gradient checkpointing (Chen et al. 2016) by rows. What is between input and output is stored for the first chunks, as
+long as it takes no more than `KEEP_BYTES`, and computed again for the others: small tables cost no second forward pass,
+and the memory of large ones is that bound and one chunk, which fits into a CPU's cache.
 """
 
 from __future__ import annotations
@@ -85,17 +85,9 @@ class RowStage:
 
 
 def map_rows(stages: Sequence[RowStage], num_rows: int) -> Tensor:
-    """Return the rows that a chain of functions makes, each stage from the rows of the stage before.
+    """Return the rows (P, D) that a chain of functions makes, each stage from the rows of the stage before.
 
-    Gradients flow to all tensors and parameters.
-    What the stages of the first chunks store for the backward pass is kept up to `KEEP_BYTES` bytes, and is gone after
-    the first backward pass. Without gradients it is the chunks alone.
-
-    Args:
-        stages (Sequence[RowStage]): first stage first.
-        num_rows (int): P.
-
-    Shapes: returns (P, D).
+    Gradients flow to all tensors and parameters. What is kept for the backward pass is gone after the first one.
     """
     tensors = [tensor for stage in stages for tensor in stage.tensors]
     return _MapRows.apply(tuple(stages), num_rows, torch.is_grad_enabled(), *tensors)
@@ -114,27 +106,21 @@ def _compute(stages: Sequence[RowStage], part: slice, pieces: Sequence[Tensor], 
     return x
 
 
-class _Places:
-    """Where the rows of each chunk are in each tensor: a slice for tensors of rows, None for shared ones."""
-
-    def __init__(self, stages: Sequence[RowStage], parts: Sequence[slice]) -> None:
-        self.columns: list[Sequence[slice | None]] = []
-        for stage in stages:
-            for _, index in stage.rows:
-                self.columns.append(parts if index is None else _slices(index, parts))
-            self.columns += [[None] * len(parts)] * (len(stage.tensors) - len(stage.rows))
-
-    def of(self, number: int) -> list[slice | None]:
-        """Return the place of chunk ``number`` in each tensor."""
-        return [column[number] for column in self.columns]
+def _find_places(stages: Sequence[RowStage], parts: Sequence[slice]) -> list[tuple[slice | None, ...]]:
+    """Find the rows of each chunk in each tensor: a slice in tensors of rows, None for shared ones."""
+    columns: list[Sequence[slice | None]] = []
+    for stage in stages:
+        columns += [parts if index is None else _slice_index(index, parts) for _, index in stage.rows]
+        columns += [[None] * len(parts)] * (len(stage.tensors) - len(stage.rows))
+    return list(zip(*columns, strict=True))
 
 
-def _slices(index: Tensor, parts: Sequence[slice]) -> list[slice]:
+def _slice_index(index: Tensor, parts: Sequence[slice]) -> list[slice]:
     if len(parts) == 1:
         return [slice(0, len(index))]
     stops = on_device([part.stop for part in parts], index.device)
     ends = torch.searchsorted(index, stops).tolist()
-    return [slice(*both) for both in zip([0, *ends], ends, strict=False)]
+    return list(map(slice, [0, *ends], ends))
 
 
 class _MapRows(Function):
@@ -143,13 +129,13 @@ class _MapRows(Function):
         """Keep the inputs, and the graphs of the first chunks (``graphs``: whether gradients are wanted at all)."""
         device = tensors[0].device.type
         ctx.save_for_backward(*tensors)
-        ctx.stages, ctx.num_rows, ctx.kept = stages, num_rows, []
+        ctx.stages, ctx.num_rows, ctx.graphs = stages, num_rows, []
         ctx.autocast = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
         parts, out, room = _chunks(stages, num_rows, device), None, KEEP_BYTES
-        places, needed = _Places(stages, parts), ctx.needs_input_grad[3:]
+        needed = ctx.needs_input_grad[3:]
         graphs = graphs and any(needed)
-        for number, part in enumerate(parts):
-            pieces = _pieces(tensors, places.of(number))
+        for part, places in zip(parts, _find_places(stages, parts), strict=True):
+            pieces = _pieces(tensors, places)
             if graphs:
                 pieces = _leaves(pieces, needed)
                 with torch.enable_grad(), _StoredBytes(tensors) as stored:
@@ -157,7 +143,7 @@ class _MapRows(Function):
                 room -= stored.total()
                 graphs = room >= 0
                 if graphs:
-                    ctx.kept.append((get_gradient_edge(chunk), pieces))
+                    ctx.graphs.append((get_gradient_edge(chunk), pieces))
                 chunk = chunk.detach()
             else:
                 chunk = _compute(stages, part, pieces, swap=False)
@@ -171,23 +157,22 @@ class _MapRows(Function):
         tensors, stages, device = ctx.saved_tensors, ctx.stages, grad.device.type
         refuse_second_derivative("rows in chunks")
         parts = _chunks(stages, ctx.num_rows, device)
-        places, needed = _Places(stages, parts), ctx.needs_input_grad[3:]
+        needed = ctx.needs_input_grad[3:]
         # a graph serves once: a second backward pass computes all chunks again
-        graphs, ctx.kept = ctx.kept, []
+        graphs, ctx.graphs = ctx.graphs, []
         graphs.reverse()
         # chunks write all rows of tensors of rows, and add to the others
         sums = [torch.zeros_like(tensor) if need else None for tensor, need in zip(tensors, needed, strict=True)]
-        for number, part in enumerate(parts):
-            place = places.of(number)
+        for part, places in zip(parts, _find_places(stages, parts), strict=True):
             if graphs:
                 chunk, pieces = graphs.pop()
             else:
-                pieces = _leaves(_pieces(tensors, place), needed)
+                pieces = _leaves(_pieces(tensors, places), needed)
                 with torch.enable_grad(), _autocast(ctx, device):
                     chunk = _compute(stages, part, pieces, swap=True)
             leaves = [tensor for tensor, need in zip(pieces, needed, strict=True) if need]
             grads = iter(torch.autograd.grad((chunk,), leaves, (grad[part],), allow_unused=True))
-            for total, where in zip(sums, place, strict=True):
+            for total, where in zip(sums, places, strict=True):
                 piece_grad = None if total is None else next(grads)
                 if piece_grad is not None:
                     (total if where is None else total[where]).add_(piece_grad)
@@ -195,14 +180,10 @@ class _MapRows(Function):
 
 
 class _StoredBytes(saved_tensors_hooks):
-    """Counts what operators store for their backward pass; tensors that are there anyway do not count.
-
-    Args:
-        tensors (Sequence[Tensor]): These tensors.
-    """
+    """Counts what operators store for their backward pass, without the tensors that are there anyway."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self.given = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+        self.inputs = {tensor.untyped_storage().data_ptr() for tensor in tensors}
         self.sizes: dict[int, int] = {}
         super().__init__(self._count, lambda tensor: tensor)
 
@@ -212,7 +193,7 @@ class _StoredBytes(saved_tensors_hooks):
 
     def _count(self, tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self.given:
+        if storage.data_ptr() not in self.inputs:
             self.sizes[storage.data_ptr()] = storage.nbytes()
         return tensor
 
@@ -225,11 +206,10 @@ def _leaves(pieces: Sequence[Tensor], needed: Sequence[bool]) -> list[Tensor]:
     return [piece.detach().requires_grad_(need) for piece, need in zip(pieces, needed, strict=True)]
 
 
-def _pieces(tensors: Sequence[Tensor], place: Sequence[slice | None]) -> list[Tensor]:
-    return [tensor if where is None else tensor[where] for tensor, where in zip(tensors, place, strict=True)]
+def _pieces(tensors: Sequence[Tensor], places: Sequence[slice | None]) -> list[Tensor]:
+    return [tensor if where is None else tensor[where] for tensor, where in zip(tensors, places, strict=True)]
 
 
 def _autocast(ctx: Any, device: str) -> contextlib.AbstractContextManager:
-    """Autocast as in the forward pass."""
-    enabled, dtype = ctx.autocast
+    enabled, dtype = ctx.autocast  # as in the forward pass
     return torch.autocast(device, dtype, enabled) if enabled else contextlib.nullcontext()

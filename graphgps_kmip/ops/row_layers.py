@@ -30,8 +30,7 @@ class AdaRMSNorm(nn.Module):
         y = \frac{x}{\sqrt{\mathrm{mean}(x^2) + \epsilon}} \sqrt{\mathrm{mean}((\alpha x + \beta)^2) + \epsilon}
 
     with means over the last dimension and learned vectors alpha and beta. With alpha 0 and beta 1, the start, it is
-    RMSNorm with weight 1 (up to epsilon); with alpha 1 and beta 0 it is the identity. A row of zeros stays zero. It
-    keeps x and two numbers per row for the backward pass.
+    RMSNorm with weight 1 (up to epsilon); with alpha 1 and beta 0 it is the identity. A row of zeros stays zero.
 
     Args:
         dim (int): channels C.
@@ -47,7 +46,7 @@ class AdaRMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised rows, in the type of x."""
-        return _Scale.apply(x, self.alpha, self.beta, self.eps)
+        return _AdaRMSNorm.apply(x, self.alpha, self.beta, self.eps)
 
 
 def _chunks(x: Tensor) -> list[slice]:
@@ -61,7 +60,7 @@ def _mean_square(rows: Tensor) -> Tensor:
     return torch.linalg.vector_norm(rows, dim=-1, keepdim=True).square_().div_(max(1, rows.size(-1)))
 
 
-class _Scale(Function):
+class _AdaRMSNorm(Function):
     """``y = r t x`` with ``r = 1 / sqrt(mean(x^2) + eps)``, ``t = sqrt(mean(u^2) + eps)``, ``u = alpha x + beta``."""
 
     @staticmethod
@@ -131,10 +130,8 @@ class _Moments(Function):
     def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
         mean = x.mean(0)
         # a part fits into the cache; torch.var_mean takes three times as long
-        squares = [
-            (part - mean).square_().sum(0) for part in x.split(CACHED_ROWS if x.device.type == "cpu" else len(x))
-        ]
-        variance = torch.stack(squares).sum(0) / len(x)
+        parts = x.split(CACHED_ROWS if x.device.type == "cpu" else len(x))
+        variance = torch.stack([(part - mean).square_().sum(0) for part in parts]).sum(0) / len(x)
         ctx.save_for_backward(x, mean)
         return mean, variance
 
@@ -151,8 +148,8 @@ class RowBatchNorm(nn.Module):
     r"""Batch norm (Ioffe and Szegedy 2015) of rows, ``y = x * scale + shift`` with statistics of all rows of the batch.
 
     That of torch, and its parameter names. `affine` returns scale and shift instead of y, for operators that apply them
-    to parts of x as they read them, so that y is never stored. A batch of one row, or of none, uses the running
-    statistics, or leaves the bias alone where there are none.
+    as they read x. A batch of one row, or of none, uses the running statistics, or leaves the bias alone where there
+    are none.
 
     Args:
         dim (int): channels C.
@@ -190,7 +187,7 @@ class RowBatchNorm(nn.Module):
         return scale, self.bias - mean * scale
 
     def extra_repr(self) -> str:
-        """Say the width, the momentum, and whether there are running statistics."""
+        """Return the settings, as printed in a model."""
         return f"{len(self.weight)}, momentum={self.momentum}, running={self.running_mean is not None}"
 
     @torch.no_grad()
@@ -206,16 +203,9 @@ class RowBatchNorm(nn.Module):
 def row_norms(
     dim: int, *, layer_norm: bool = False, batch_norm: bool = True, momentum: float = 0.1, running: bool = True
 ) -> nn.Sequential:
-    """Return norms of rows: layer norm over the channels, then batch norm; either, both or none.
+    """Return norms of rows (P, C): layer norm over the channels, then batch norm; either, both or none.
 
-    Args:
-        dim (int): channels.
-        layer_norm (bool, optional): (default: False)
-        batch_norm (bool, optional): (default: True)
-        momentum (float, optional): of the batch norm. (default: 0.1)
-        running (bool, optional): running statistics of the batch norm. (default: True)
-
-    Shapes: x (P, C) -> (P, C).
+    ``momentum`` and ``running`` are those of the batch norm.
     """
     norms: list[nn.Module] = [nn.LayerNorm(dim)] if layer_norm else []
     return nn.Sequential(*norms, *([RowBatchNorm(dim, momentum, running)] if batch_norm else []))
@@ -224,24 +214,22 @@ def row_norms(
 class GELUMLP(nn.Sequential):
     """A sequence of layers in which each exact GELU and the linear layer after it are one operator.
 
-    It keeps the inputs of activations for its backward pass, not their values, which are computed again: one GELU in
-    place of two numbers stored for each hidden channel.
-
-    Values, gradients and names of parameters are those of ``nn.Sequential``. The operator is not used, and everything
-    kept, for other activations and under autocast.
+    It keeps the inputs of activations for its backward pass, not their values, which are computed again. Values,
+    gradients and names of parameters are those of ``nn.Sequential``. Other activations, and autocast, do not use the
+    operator.
 
     Args:
-        *layers (Module): as for ``nn.Sequential``: linear layers and activations, one behind the other.
+        *layers (Module): as for ``nn.Sequential``: linear layers and activations.
 
     Shapes: x (P, C) -> (P, D).
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the rows behind the last layer."""
+        """Return the rows after the last layer."""
         layers, number = list(self), 0
         while number < len(layers):
             pair = layers[number : number + 2]
-            if _fits(pair, x):
+            if _is_fusible(pair, x):
                 x = _GELULinear.apply(x, pair[1].weight, pair[1].bias)
                 number += 2
             else:
@@ -250,7 +238,7 @@ class GELUMLP(nn.Sequential):
         return x
 
 
-def _fits(pair: list[nn.Module], x: Tensor) -> bool:
+def _is_fusible(pair: list[nn.Module], x: Tensor) -> bool:
     if len(pair) < 2 or x.dim() != 2 or torch.is_autocast_enabled(x.device.type):
         return False
     return type(pair[0]) is nn.GELU and pair[0].approximate == "none" and type(pair[1]) is nn.Linear
@@ -289,8 +277,6 @@ class DropPath(nn.Module):
 
     Shapes: x (M, ...), ptr (B+1,) -> (M, ...).
 
-    Raises:
-        ValueError: the rate is not in [0, 1).
     """
 
     def __init__(self, rate: float = 0.0, scale: bool = True) -> None:
@@ -304,8 +290,8 @@ class DropPath(nn.Module):
 
         Args:
             x (Tensor): rows, sorted by graph.
-            ptr (Tensor, optional): first row of each graph, and their number at the end; None: each row is a graph of
-                its own, as class tokens are. (default: None)
+            ptr (Tensor, optional): first row of each graph, and their number at the end; None: each row is a graph, as
+                class tokens are. (default: None)
         """
         if not self.training or self.rate == 0:
             return x

@@ -7,7 +7,6 @@ share a length are transformed together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate, chain, pairwise
@@ -23,7 +22,7 @@ RADICES = (2, 3, 5, 7)
 
 @lru_cache(maxsize=4096)
 def fast_length(least: int) -> int:
-    """Return the smallest product of 2, 3, 5 and 7 that is at least so large, 1 or more."""
+    """Return the smallest product of 2, 3, 5 and 7 that is at least ``least``, 1 or more."""
     length = max(1, least)
     while not is_fast(length):
         length += 1
@@ -40,33 +39,20 @@ def is_fast(length: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Graphs that are transformed together.
+    """Graphs that are transformed together, b of them: all of one size, the length of their transforms, or padded."""
 
-    Args:
-        length (int): of their transforms.
-        sizes (tuple[int, ...]): distinct sizes of the graphs, all equal to length, or all at most (length + 1) / 2.
-        filters (tuple[int, ...]): first row of the filter of each of these sizes.
-        start (int): first node of the first graph.
-        num_nodes (int): nodes of all graphs together.
-        kernel (Tensor): which of the sizes each graph has.
-        rows (Tensor): node of each place of each graph; places beyond its size have the one of its last node.
-        used (Tensor, optional): places that are nodes; None: all.
-
-    Shapes: kernel (b,), rows and used (b, largest size).
-    """
-
-    length: int
-    sizes: tuple[int, ...]
-    filters: tuple[int, ...]
-    start: int
+    length: int  # of the transforms
+    sizes: tuple[int, ...]  # distinct sizes of the graphs: (length,), or all at most (length + 1) / 2
+    filters: tuple[int, ...]  # first row of the filter of each size
+    start: int  # first node of the first graph
     num_nodes: int
-    kernel: Tensor
-    rows: Tensor
-    used: Tensor | None
+    kernel: Tensor  # (b,) which of the sizes each graph has
+    rows: Tensor  # (b, largest size) node of each place; places beyond the size of a graph have that of its last node
+    used: Tensor | None  # (b, largest size) places that are nodes; None: all
 
     @property
     def direct(self) -> bool:
-        """Whether a transform has the length of the graphs, so that taps and nodes stand as they are."""
+        """Whether transforms have the length of the graphs, so that taps and nodes are used as they are."""
         return self.sizes == (self.length,)
 
     @property
@@ -82,7 +68,7 @@ class Block:
     @cached_property
     def places(self) -> Tensor | None:
         """Which of the flat rows are nodes, (num_nodes,); None: all."""
-        return None if self.used is None else _where(self.used, self.num_nodes)
+        return None if self.used is None else _list_places(self.used, self.num_nodes)
 
     @cached_property
     def taps(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -92,36 +78,26 @@ class Block:
         """
         place = torch.arange(self.length, device=self.rows.device)
         size, first = (on_device(values, place.device)[:, None] for values in (self.sizes, self.filters))
-        ahead, behind = place < size, place > self.length - size
-        tap = torch.where(behind, place - self.length + size, place)
-        has_one = ahead | behind
-        places = _where(has_one, sum(2 * size - 1 for size in self.sizes))
-        return first + tap.where(has_one, tap.new_zeros(())), has_one, places
+        is_negative = place > self.length - size  # distances below 0
+        tap = torch.where(is_negative, place - self.length + size, place)
+        has_tap = (place < size) | is_negative
+        places = _list_places(has_tap, sum(2 * size - 1 for size in self.sizes))
+        return first + tap.where(has_tap, tap.new_zeros(())), has_tap, places
 
 
 @dataclass(frozen=True, eq=False)
 class SizeGroups:
-    """The graphs of a batch by their size, for filters that depend on it.
+    """The graphs of a batch by their size, for filters that depend on it: of each size one, sum(sizes) rows in all."""
 
-    Args:
-        sizes (tuple[int, ...]): distinct sizes, ascending, without 0; filters of these lengths stand one behind the
-            other.
-        starts (tuple[list[int], ...]): first nodes of the graphs of each size.
-        device (torch.device): of the nodes.
-
-    Shapes: filters have sum(sizes) rows.
-    """
-
-    sizes: tuple[int, ...]
-    starts: tuple[list[int], ...]
-    device: torch.device
+    sizes: tuple[int, ...]  # distinct, ascending, without 0
+    starts: tuple[list[int], ...]  # first nodes of the graphs of each size
+    device: torch.device  # of the nodes
 
     @classmethod
     def of(cls, ptr: Tensor) -> SizeGroups:
         """Group graphs by the boundaries (B+1,) of their nodes."""
-        bounds = host_copy(ptr).tolist()
         graphs: dict[int, list[int]] = {}
-        for start, end in pairwise(bounds):
+        for start, end in pairwise(host_copy(ptr).tolist()):
             graphs.setdefault(end - start, []).append(start)
         graphs.pop(0, None)
         sizes = tuple(sorted(graphs))
@@ -138,61 +114,46 @@ class SizeGroups:
         return sum(size * size * len(starts) for size, starts in zip(self.sizes, self.starts, strict=True))
 
     @cached_property
-    def graphs(self) -> dict[int, list[int]]:
-        """First nodes of the graphs of each size."""
-        return dict(zip(self.sizes, self.starts, strict=True))
-
-    @cached_property
     def num_transformed(self) -> int:
         """Numbers that are transformed for one channel: all graphs, and filters of all sizes, with their padding."""
-        groups = _grouped(self.graphs)
-        return sum(length * sum(len(self.graphs[size]) + 1 for size in sizes) for length, sizes in groups)
+        count = dict(zip(self.sizes, map(len, self.starts), strict=True))
+        return sum(length * sum(count[size] + 1 for size in sizes) for length, sizes in self._choose_lengths())
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """What is transformed together."""
-        first = dict(zip(self.sizes, _running_sum(self.sizes), strict=True))
-        groups = _grouped(self.graphs)
-        return tuple(_block(length, sizes, self.graphs, first, self.device) for length, sizes in groups)
+        """The graphs that are transformed together."""
+        return tuple(self._make_block(length, sizes) for length, sizes in self._choose_lengths())
 
     @cached_property
     def table(self) -> tuple[Tensor, Tensor, Tensor]:
         """Sizes (S,), where the graphs of each begin in the list (S+1,), and the list: first nodes of graphs (B,)."""
-        first = _running_sum([*map(len, self.starts), 0])
+        first = list(accumulate(map(len, self.starts), initial=0))
         lists = self.sizes, first, [*chain.from_iterable(self.starts)]
-        return tuple(torch.tensor(one, dtype=torch.int64) for one in lists)
+        return tuple(torch.tensor(numbers, dtype=torch.int64) for numbers in lists)
+
+    def _choose_lengths(self) -> list[tuple[int, list[int]]]:
+        """Choose (length, sizes) of blocks: one for each size, or one for all where calls cost more than padding."""
+        apart = [(size if is_fast(size) else fast_length(2 * size - 1), [size]) for size in self.sizes]
+        if len(apart) < 2:
+            return apart
+        together, counts = fast_length(2 * self.sizes[-1] - 1), list(map(len, self.starts))
+        separate = sum(count * length + CALL for count, (length, _) in zip(counts, apart, strict=True))
+        return apart if separate <= sum(counts) * together + CALL else [(together, list(self.sizes))]
+
+    def _make_block(self, length: int, sizes: list[int]) -> Block:
+        graphs = dict(zip(self.sizes, self.starts, strict=True))
+        first_rows = dict(zip(self.sizes, accumulate(self.sizes, initial=0), strict=False))
+        starts = [start for size in sizes for start in graphs[size]]
+        kinds = [number for number, size in enumerate(sizes) for _ in graphs[size]]
+        graph_sizes = [sizes[kind] for kind in kinds]
+        size = on_device(graph_sizes, self.device)[:, None]
+        place = torch.arange(sizes[-1], device=self.device)
+        rows = on_device(starts, self.device)[:, None] + torch.minimum(place, size - 1)
+        filters = tuple(first_rows[size] for size in sizes)
+        kernel, used = on_device(kinds, self.device), place < size if len(sizes) > 1 else None
+        return Block(length, tuple(sizes), filters, starts[0], sum(graph_sizes), kernel, rows, used)
 
 
-def _where(mask: Tensor, number: int) -> Tensor:
+def _list_places(mask: Tensor, number: int) -> Tensor:
     """Flat places where a mask is True, of which the host knows the number."""
     return torch.nonzero_static(mask.flatten(), size=number).squeeze(1)
-
-
-def _running_sum(sizes: Sequence[int]) -> list[int]:
-    return list(accumulate(sizes, initial=0))[:-1]
-
-
-def _grouped(graphs: dict[int, list[int]]) -> list[tuple[int, list[int]]]:
-    """Choose (length, sizes) of blocks: one for each size, or one for all where the calls cost more than padding."""
-    apart = [(size if is_fast(size) else fast_length(2 * size - 1), [size]) for size in sorted(graphs)]
-    if len(apart) < 2:
-        return apart
-    together = fast_length(2 * max(graphs) - 1)
-    separate = sum(len(graphs[sizes[0]]) * length + CALL for length, sizes in apart)
-    padded = sum(map(len, graphs.values())) * together + CALL
-    return apart if separate <= padded else [(together, sorted(graphs))]
-
-
-def _block(
-    length: int, sizes: list[int], graphs: dict[int, list[int]], first: dict[int, int], device: torch.device
-) -> Block:
-    firsts = [start for size in sizes for start in graphs[size]]
-    starts = on_device(firsts, device)
-    kinds = [number for number, size in enumerate(sizes) for _ in graphs[size]]
-    kernel, own = on_device(kinds, device), on_device([sizes[kind] for kind in kinds], device)[:, None]
-    num_nodes = sum(sizes[kind] for kind in kinds)
-    place = torch.arange(sizes[-1], device=device)
-    rows = starts[:, None] + torch.minimum(place, own - 1)
-    used = place < own if len(sizes) > 1 else None
-    filters = tuple(first[size] for size in sizes)
-    return Block(length, tuple(sizes), filters, firsts[0], num_nodes, kernel, rows, used)

@@ -2,10 +2,9 @@ r"""Sparse softmax attention over the keys that a search selected, with gradient
 
 .. math:: o_n = \sum_j a_{nj} v_{I(n,j)}, \qquad a_n = \mathrm{softmax}_j(\langle q_n, k_{I(n,j)} \rangle / \sqrt{D})
 
-(k-MIP thesis, algorithm 1, whose plain form gathers the keys and values of all queries.) Differs from it only in
-memory: beside q, k and v, only index and weights, (N, H, K) numbers each, are kept for the backward pass. Three
-implementations of one mathematics: fused C loops on a CPU (``native/sparse_attention.c``), fused Triton kernels on
-a GPU (``triton_sparse_attention.py``), and plain torch for any device.
+(k-MIP thesis, algorithm 1, whose plain form gathers the keys and values of all queries.) Of q, k, v, index and weights
+nothing more is kept for the backward pass. Fused C loops on a CPU (``native/sparse_attention.c``), fused Triton kernels
+on a GPU (``triton_sparse_attention.py``), plain torch on any device.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ THREAD_WORK = 100_000  # multiplications that take about as long as starting a t
 def sparse_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, score: Tensor, dropout: float = 0.0) -> Tensor:
     """Attend to selected keys: ``o_n = sum_j a_nj v_I(n,j)`` with ``a_n = softmax_j(<q_n, k_I(n,j)> / sqrt(D))``.
 
-    Gradients flow to q, k and v; index is
-    a constant. Forward and backward repeat bit for bit. Half-precision inputs are computed in float32.
+    Gradients flow to q, k and v; index is a constant. Forward and backward repeat bit for bit.
+    Half-precision inputs are computed in float32.
 
     Args:
         q (Tensor): queries.
@@ -62,7 +61,7 @@ def softmax_weight(score: Tensor, dim_kq: int) -> Tensor:
     return weight.masked_fill(score == -torch.inf, 0.0)
 
 
-def dropped(weight: Tensor, keep: Tensor | None, dropout: float) -> Tensor:
+def drop_weights(weight: Tensor, keep: Tensor | None, dropout: float) -> Tensor:
     """Apply dropout to weights, or to their gradient: ``weight * keep / (1 - dropout)``."""
     return weight if keep is None else weight * keep / (1.0 - dropout)
 
@@ -89,23 +88,13 @@ def implementation(v: Tensor, rows: Tensor) -> tuple[Callable[..., Any], Callabl
 # The operators: R queries attend, in each of K slots, to one of S keys and values.
 
 
-def _attend(
-    q: Tensor,
-    k: Tensor,  # noqa: ARG001
-    v: Tensor,
-    rows: Tensor,
-    score: Tensor,
-    keep: Tensor | None,
-    dropout: float,
-) -> tuple[Tensor, Tensor]:
-    """Shapes: q (R, D), k (S, D), v (S, C), rows, score and keep (R, K); returns (R, C) and the weights (R, K)."""
-    compute, _ = implementation(v, rows)
-    return compute(v, rows, score, q.size(1), keep, dropout)
+def _attend(q: Tensor, _: Tensor, v: Tensor, rows: Tensor, score: Tensor, *dropout: Any) -> tuple[Tensor, Tensor]:
+    """Shapes: q (R, D), k (S, D), v (S, C), rows and score (R, K); returns (R, C) and the weights (R, K)."""
+    return implementation(v, rows)[0](v, rows, score, q.size(1), *dropout)
 
 
 def _attend_back(grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    _, compute_gradients = implementation(v, rows)
-    return compute_gradients(grad_out, q, k, v, rows, *rest)
+    return implementation(v, rows)[1](grad_out, q, k, v, rows, *rest)
 
 
 def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
@@ -116,7 +105,6 @@ def _keep(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
 
 
 def _gradients(ctx: Any, grad_out: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
-    """Gradients of q, k and v."""
     if grad_out is None:
         return (None,) * 7
     refuse_second_derivative("sparse attention")
@@ -140,7 +128,7 @@ _sparse_attention = operator(
 
 
 # Plain torch, for any device: the forward sums bags of rows, the backward walks the K slots one after the other, so
-# that (R, K, C) values are never gathered.
+# that (R, K, C) values are never gathered. The fused forms have the same arguments, shapes and results.
 
 
 def torch_forward(
@@ -148,50 +136,28 @@ def torch_forward(
 ) -> tuple[Tensor, Tensor]:
     """Compute ``a = softmax(score / sqrt(dim_kq))`` and ``o_r = sum_j a_rj keep_rj / (1 - dropout) v_rows(r,j)``.
 
-    Args:
-        v (Tensor): values.
-        rows (Tensor): row of v in each slot, negative where there is none.
-        score (Tensor): inner product of query and key, -inf where there is none.
-        dim_kq (int): dimension D of queries and keys.
-        keep (Tensor, optional): False where dropout drops a weight; None: nowhere. (default: None)
-        dropout (float, optional): the probability of that. (default: 0.0)
+    Rows and scores of empty slots are negative and -inf; ``keep`` is False where dropout drops a weight.
 
     Shapes:
         v (S, C), rows, score and keep (R, K); returns out (R, C) and weight a (R, K), 0 in missing slots.
     """
     weight = softmax_weight(score, dim_kq)
-    return _weighted_sum(v, _present(rows), dropped(weight, keep, dropout)), weight
+    return _weighted_sum(v, _present(rows), drop_weights(weight, keep, dropout)), weight
 
 
 def torch_backward(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    rows: Tensor,
-    weight: Tensor,
-    keep: Tensor | None = None,
-    dropout: float = 0.0,
+    grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, weight: Tensor, keep: Tensor | None, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``da = <g, v>``, ``ds = a (da - sum a da) / sqrt(D)``; dq = sum ds k; dk and dv by scatter-add, slot by slot.
 
-    Args:
-        grad_out (Tensor): gradient g of the output.
-        q (Tensor): queries.
-        k (Tensor): keys.
-        v (Tensor): values.
-        rows (Tensor): as in the forward.
-        weight (Tensor): a, as the forward returned it, before dropout.
-        keep (Tensor, optional): as in the forward. (default: None)
-        dropout (float, optional): as in the forward. (default: 0.0)
-
     Shapes:
-        grad_out (R, C), q (R, D), k (S, D), v (S, C), rows, weight and keep (R, K); returns tensors like q, k and v.
+        grad_out (R, C), q (R, D), k (S, D), v (S, C), rows, weight (before dropout) and keep (R, K); returns tensors
+        like q, k and v.
     """
     rows = _present(rows)
-    used = dropped(weight, keep, dropout)
+    used = drop_weights(weight, keep, dropout)
     grad_used = torch.stack([(grad_out * v.index_select(0, slot)).sum(-1) for slot in rows.unbind(1)], dim=1)
-    grad_weight = dropped(grad_used, keep, dropout)
+    grad_weight = drop_weights(grad_used, keep, dropout)
     grad_score = weight * (grad_weight - (weight * grad_weight).sum(1, keepdim=True)) / math.sqrt(q.size(1))
     grad_q = _weighted_sum(k, rows, grad_score)
     return grad_q, _scatter_sum(q, rows, grad_score, k.size(0)), _scatter_sum(grad_out, rows, used, v.size(0))
@@ -216,7 +182,7 @@ def _scatter_sum(values: Tensor, rows: Tensor, weight: Tensor, num_rows: int) ->
 
 
 # Fused C loops: the forward reads the values of a query in place, the backward sums the gradients of a key over the
-# queries that selected it (a counting sort of the index). Arguments and results are those of the torch forms.
+# queries that selected it (a counting sort of the index).
 
 
 def cpu_can_run(x: Tensor, num_slots: int) -> bool:
@@ -233,14 +199,12 @@ def cpu_forward(
     Raises:
         IndexError: a row that v does not have.
     """
-    num_rows, num_slots = rows.shape
-    v, rows, score = v.contiguous(), rows.contiguous(), score.contiguous()
-    keep = None if keep is None else keep.contiguous()
-    out, weight = v.new_empty(num_rows, v.size(1)), torch.empty_like(score)
+    v, rows, score, keep = (tensor if tensor is None else tensor.contiguous() for tensor in (v, rows, score, keep))
+    out, weight = v.new_empty(len(rows), v.size(1)), torch.empty_like(score)
     outside = load("sparse_attention", *dtype_flags(v.dtype)).sparse_attention_forward(
         *map(pointer, (v, rows, score, keep)),
-        *map(ctypes.c_long, (num_rows, len(v))),
-        *(num_slots, dim_kq, v.size(1)),
+        *map(ctypes.c_long, (len(rows), len(v))),
+        *(rows.size(1), dim_kq, v.size(1)),
         ctypes.c_double(dropout),
         _num_threads(rows.numel() * v.size(1)),
         *map(pointer, (out, weight)),
@@ -251,21 +215,14 @@ def cpu_forward(
 
 
 def cpu_backward(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    rows: Tensor,
-    weight: Tensor,
-    keep: Tensor | None = None,
-    dropout: float = 0.0,
+    grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, weight: Tensor, keep: Tensor | None, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute `torch_backward` in C; it repeats bit for bit on any number of threads."""
-    grad_out, q, k, v, rows, weight = (tensor.contiguous() for tensor in (grad_out, q, k, v, rows, weight))
-    keep = None if keep is None else keep.contiguous()
-    grads = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    inputs = (grad_out, q, k, v, rows, weight, keep)
+    inputs = [tensor if tensor is None else tensor.contiguous() for tensor in inputs]
+    grads = [torch.empty_like(tensor) for tensor in inputs[1:4]]
     failed = load("sparse_attention", *dtype_flags(v.dtype)).sparse_attention_backward(
-        *map(pointer, (grad_out, q, k, v, rows, weight, keep)),
+        *map(pointer, inputs),
         *map(ctypes.c_long, (len(rows), len(k))),
         *(rows.size(1), q.size(1), v.size(1)),
         ctypes.c_double(dropout),

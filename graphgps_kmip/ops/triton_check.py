@@ -1,8 +1,7 @@
 """Whether Triton kernels can run: installed, on a GPU or interpreted, and right on this card by a check of their own.
 
-A kernel depends on compiler, driver and card together, which no release is tested with in all combinations. So before
-the first use in a process each family of kernels is compared with plain torch; one that fails is not used, with a
-warning.
+A kernel depends on compiler, driver and card together. Before the first use in a process each family of kernels is
+compared with plain torch; one that fails is not used, with a warning.
 """
 
 from __future__ import annotations
@@ -46,22 +45,18 @@ def is_interpreting() -> bool:
 
 @cache
 def failure(check: Callable[[torch.device], None], device: torch.device) -> str | None:
-    """Run a small check of kernels on a device; log and return the failure, None if it passes.
+    """Run a check of kernels on a device; log and return the failure, None if it passes.
 
     The first use may be inside ``no_grad``, ``inference_mode`` or autocast, none of which the check sees.
-
-    Args:
-        check (callable): raises any exception if the kernels are wrong or do not compile; the log names its module.
-        device (torch.device): GPU of the check.
     """
     try:
         with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
             check(device)
     except Exception as error:  # compilers and drivers raise anything
         reason = f"its self-check failed on {torch.cuda.get_device_name(device)}: {type(error).__name__}: {error}"
-        family = check.__module__.rpartition(".")[2]
-        logger.warning("Triton kernels of %s are not used, plain torch is: %s", family, reason.splitlines()[0])
-        return reason.splitlines()[0]
+        reason, family = reason.splitlines()[0], check.__module__.rpartition(".")[2]
+        logger.warning("Triton kernels of %s are not used, plain torch is: %s", family, reason)
+        return reason
     return None
 
 

@@ -30,10 +30,7 @@ def can_run(x: Tensor) -> bool:
 def sparse_attention_forward(
     v: Tensor, rows: Tensor, score: Tensor, dim_kq: int, keep: Tensor | None = None, dropout: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Compute ``a = softmax(score / sqrt(dim_kq))`` and ``o_r = sum_j a_rj keep_rj / (1 - dropout) v_rows(r,j)``.
-
-    Arguments, shapes and results are those of `sparse_attention.torch_forward`.
-    """
+    """Compute `sparse_attention.torch_forward`."""
     from graphgps_kmip.ops import triton_sparse_attention_kernels  # triton is optional
 
     out, weight = v.new_empty(len(rows), v.size(1)), v.new_empty(rows.shape)
@@ -50,21 +47,9 @@ def sparse_attention_forward(
 
 
 def sparse_attention_backward(
-    grad_out: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    rows: Tensor,
-    weight: Tensor,
-    keep: Tensor | None = None,
-    dropout: float = 0.0,
+    grad_out: Tensor, q: Tensor, k: Tensor, v: Tensor, rows: Tensor, weight: Tensor, keep: Tensor | None, dropout: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of q, k and v: ``da = <g, v>``, ``ds = a (da - sum a da) / sqrt(D)``, each product dropped as forward.
-
-    They repeat bit for bit. Cost: a sort of R K keys, and K (C + D) products for each query.
-
-    Arguments, shapes and results are those of `sparse_attention.torch_backward`.
-    """
+    """Compute `sparse_attention.torch_backward`: a sort of R K keys, and K (C + D) products for each query."""
     from graphgps_kmip.ops import triton_sparse_attention_kernels  # triton is optional
 
     if not rows.numel() or not k.numel():
@@ -95,9 +80,8 @@ def _segment_sum(values: Tensor, weight: Tensor, order: Tensor, bounds: Tensor, 
     segment = torch.searchsorted(end_of, chunk, right=True)
     offsets = torch.cat([end_of.new_zeros(1), end_of])  # first chunk of each segment
     starts = bounds[segment] + (chunk - offsets[segment]) * CHUNK
-    ends = torch.minimum(
-        starts + CHUNK, bounds[(segment + 1).clamp(max=len(bounds) - 1)]
-    )  # start >= end: no such chunk
+    last = bounds[(segment + 1).clamp(max=len(bounds) - 1)]
+    ends = torch.minimum(starts + CHUNK, last)  # start >= end: no such chunk
     partial = _launch(values, weight, order, starts, ends, num_slots)
     return _launch(partial, None, order, offsets[:-1], offsets[1:], 1)
 

@@ -1,14 +1,16 @@
 """Search in plain torch: `search_chunked` with bounded memory on any device, `search_exact` as reference.
 
 Graphs of similar size are padded into one block, so that many small graphs need one matrix product, not one each; the
-queries of a block are processed in chunks whose scores fit the memory bound. The reference computes the full score
-matrix, masks it to the query's graph, and takes the top k.
+queries of a block are processed in chunks whose scores fit the memory bound.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from graphgps_kmip.ops.host_copies import on_device
 from graphgps_kmip.search.problem import SearchProblem
@@ -23,13 +25,8 @@ GROUP, MIN_GROUPS = 8, 60
 def search_chunked(problem: SearchProblem, memory_mib: float = 32) -> tuple[Tensor, Tensor]:
     """Find the K largest inner products for each query, block by block.
 
-    Args:
-        problem (SearchProblem): the search problem.
-        memory_mib (float, optional): bound on the scores held at a time, in MiB (at least one row of scores per head);
-            on a CPU 16 to 32 is fastest. (default: 32)
-
-    Shapes:
-        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
+    ``memory_mib`` bounds the scores held at a time (at least one row of scores per head); on a CPU 16 to 32 is fastest.
+    Returns index (H, N, K) int64, -1: missing, and score (H, N, K), -inf: missing.
     """
     max_scores = int(memory_mib * 2**20) // (problem.q.element_size() * problem.num_heads)
     shape = (problem.num_heads, problem.q.size(1) + 1, problem.num_keys)  # the last row receives padding
@@ -47,7 +44,7 @@ def blocks(problem: SearchProblem, max_scores: int) -> list[list[int]]:
     In descending order of the number of keys, a graph joins the current block while the padding of that block costs
     less than starting another one.
     """
-    sizes_q, sizes_k = _sizes(problem.bounds_q), _sizes(problem.bounds_k)
+    sizes_q, sizes_k = ([b - a for a, b in pairwise(bounds)] for bounds in (problem.bounds_q, problem.bounds_k))
     order = [graph for graph in range(problem.num_graphs) if sizes_q[graph] and sizes_k[graph]]
     result: list[list[int]] = []
     rows = columns = filled = 0
@@ -102,17 +99,10 @@ def _padded_rows(ptr: Tensor, bounds: list[int], graphs: list[int]) -> tuple[Ten
     return torch.where(rows < ptr[at + 1, None], rows, bounds[-1]), min(sizes)
 
 
-def _sizes(bounds: list[int]) -> list[int]:
-    return [end - start for start, end in zip(bounds, bounds[1:], strict=False)]
-
-
 def search_exact(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Find the K largest of ``score[n, m] = <q_n, k_m>`` over the keys m of the graph of n.
 
-    Holds the whole (H, N, M) matrix. Ties are taken in the order of ``torch.topk``.
-
-    Shapes:
-        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
+    Holds the whole (H, N, M) matrix. Returns index and score as `search_chunked`.
     """
     graph_q, graph_k = (
         torch.arange(problem.num_graphs, device=ptr.device).repeat_interleave(ptr.diff())
@@ -121,5 +111,5 @@ def search_exact(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     score = problem.q @ problem.k.mT  # (H, N, M)
     score = score.masked_fill(graph_q[:, None] != graph_k, -torch.inf)
     short = max(0, problem.num_keys - score.size(-1))
-    score, index = torch.nn.functional.pad(score, (0, short), value=-torch.inf).topk(problem.num_keys)
+    score, index = pad(score, (0, short), value=-torch.inf).topk(problem.num_keys)
     return index.masked_fill(problem.missing, -1), score

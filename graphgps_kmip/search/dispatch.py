@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,55 +23,33 @@ from graphgps_kmip.search.fused_cpu import (
 )
 from graphgps_kmip.search.keops import keops_not_supported_reasons, search_keops
 from graphgps_kmip.search.problem import SearchProblem, check_num_keys, overflow, usable
-from graphgps_kmip.search.search_memo import remembered
-from graphgps_kmip.search.triton_search import search_triton, triton_reasons
+from graphgps_kmip.search.search_memo import search_or_recall
+from graphgps_kmip.search.triton_search import search_triton, triton_not_supported_reasons
 
 logger = logging.getLogger(__name__)
-Search = Callable[[SearchProblem], tuple[Tensor, Tensor]]
+Reasons = Callable[[SearchProblem], list[str]]  # against a backend; none: it fits
+_KEOPS = ["compiles for seconds for each D and K, and is slower than chunked on CPU"]
+_EXACT = ["holds the scores of all pairs of nodes of the batch"]
 
 
-def _always(reason: str) -> Callable[[SearchProblem], list[str]]:
-    return lambda problem: [reason]  # noqa: ARG005
-
-
-def _register(name: str, search: Search, summary: str, **traits: Any) -> None:
-    register("search_backend", name, search, summary=summary, **traits)
+def _register(name: str, search: Callable, summary: str, cannot: Reasons, not_preferred: Reasons) -> None:
+    reasons = {"not_supported_reasons": cannot, "not_preferred_reasons": not_preferred}
+    register("search_backend", name, search, summary=summary, **reasons)
 
 
 # All are exact: problem with queries and keys -> (index, score), both (H, N, K). "auto" takes the first one that
 # supports the problem and is preferred for it, else the first one that supports it.
-_register(
-    "tree",
-    search_tree,
-    "fused C kernel with a k-d tree, for few dimensions",
-    not_supported_reasons=cpu_not_supported_reasons,
-    not_preferred_reasons=tree_not_preferred_reasons,
-)
-_register(
-    "cpu",
-    search_cpu,
-    "fused C kernel for CPUs, compiled at its first use",
-    not_supported_reasons=cpu_not_supported_reasons,
-    not_preferred_reasons=cpu_not_preferred_reasons,
-)
-_register("triton", search_triton, "fused GPU kernel (Triton)", not_supported_reasons=triton_reasons)
-_register("chunked", search_chunked, "plain torch, bounded memory, any device")
-_register(
-    "keops",
-    search_keops,
-    "symbolic matrices (PyKeOps), as in the papers; needs a C++ compiler",
-    not_supported_reasons=keops_not_supported_reasons,
-    not_preferred_reasons=_always("compiles for seconds for each D and K, and is slower than chunked on CPU"),
-)
-_register(
-    "exact",
-    search_exact,
-    "the full score matrix: the reference",
-    not_preferred_reasons=_always("holds the scores of all pairs of nodes of the batch"),
-)
+_tree = "fused C kernel with a k-d tree, for few dimensions"
+_register("tree", search_tree, _tree, cpu_not_supported_reasons, tree_not_preferred_reasons)
+_cpu = "fused C kernel for CPUs, compiled at its first use"
+_register("cpu", search_cpu, _cpu, cpu_not_supported_reasons, cpu_not_preferred_reasons)
+_register("triton", search_triton, "fused GPU kernel (Triton)", triton_not_supported_reasons, lambda _: [])
+_register("chunked", search_chunked, "plain torch, bounded memory, any device", lambda _: [], lambda _: [])
+_keops = "symbolic matrices (PyKeOps), as in the papers; needs a C++ compiler"
+_register("keops", search_keops, _keops, keops_not_supported_reasons, lambda _: _KEOPS)
+_register("exact", search_exact, "the full score matrix: the reference", lambda _: [], lambda _: _EXACT)
 
 
-@remembered(num_rows=lambda q, k, *_, **__: k.size(-2))  # noqa: ARG005
 def topk_inner_product(
     q: Tensor,
     k: Tensor,
@@ -111,7 +88,8 @@ def topk_inner_product(
     if explain:
         problem = SearchProblem.of(q, k, ptr_q, ptr_k, num_keys, read_values).searchable()
         logger.info(explain_choice(problem, backend))
-    return _topk_inner_product(q.detach(), k.detach(), ptr_q, ptr_k, num_keys, backend, read_values)
+    arguments = (q.detach(), k.detach(), ptr_q, ptr_k, num_keys, backend, read_values)
+    return search_or_recall(lambda: _topk_inner_product(*arguments), k.size(-2))
 
 
 def _search(
@@ -154,11 +132,7 @@ _topk_inner_product = operator(
 
 
 def choose(problem: SearchProblem, name: str = "auto") -> Spec:
-    """Return the backend of this name, or the best one for the problem ("auto").
-
-    Raises:
-        ValueError: the name is unknown, or the named backend, or with "auto" every one, does not support the problem.
-    """
+    """Return the backend of this name, or the best one for the problem ("auto"); an error if it does not fit."""
     check_backend_name(name)
     if name != "auto":
         backend = named("search_backend")[name]
@@ -182,11 +156,7 @@ def explain_choice(problem: SearchProblem, name: str = "auto") -> str:
 
 
 def check_backend_name(name: str) -> None:
-    """Refuse a name that is neither "auto" nor registered; the error names near misses.
-
-    Raises:
-        ValueError: the name is unknown.
-    """
+    """Refuse a name that is neither "auto" nor registered; the error names near misses."""
     names = ["auto", *named("search_backend")]
     if name not in names:
         near = difflib.get_close_matches(str(name), names, n=2)

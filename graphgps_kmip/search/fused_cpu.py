@@ -12,15 +12,15 @@ threshold of its query, the K-th best so far. Three ideas keep that rare and che
 
 The kernel is ``ops/native/kmip_search.c``; docs/exact-search.md has its measurements.
 
-The k-d tree search for few dimensions (`tree`) prunes exactly by boxes over the keys, in the same kernel. The widest
-side is split at its median down to panels of 48 keys; in a box with centre c and half side lengths e no score exceeds
-``sum_i q_i c_i + |q_i| e_i``. Queries are sorted by direction, so that eight of them descend together, and start from
-thresholds that the keys of their neighbours reach. docs/exact-search.md compares it with the thesis' ball tree.
+The k-d tree search for few dimensions (`tree`) prunes exactly by boxes over panels of 48 keys, in the same kernel: in a
+box with centre c and half side lengths e no score exceeds ``sum_i q_i c_i + |q_i| e_i``. Queries are sorted by
+direction, so that eight of them descend together, and start from thresholds that the keys of their neighbours reach.
 """
 
 from __future__ import annotations
 
 import ctypes
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -54,11 +54,8 @@ class ScanCounts(NamedTuple):
 def search_cpu(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Find the K largest inner products for each query, on as many threads as torch uses.
 
-    Of equal scores the key that is visited first is kept. Memory beside the inputs: about three copies of the keys of
-    one graph and head, nothing of size N x M.
-
-    Shapes:
-        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
+    Of equal scores the key that is visited first is kept. Takes about three copies of the keys of one graph and head.
+    Returns index (H, N, K) int64, -1: missing, and score (H, N, K), -inf: missing.
     """
     return scan(problem)[:2]
 
@@ -66,27 +63,18 @@ def search_cpu(problem: SearchProblem) -> tuple[Tensor, Tensor]:
 def scan(problem: SearchProblem, order: str = "norm", screen: bool | None = None) -> tuple[Tensor, Tensor, ScanCounts]:
     """Search as `search_cpu`, with counts of the work, and options by which benchmarks turn the three ideas off.
 
-    Args:
-        problem (SearchProblem): the search problem.
-        order (str, optional): order of the keys in graphs of 1,024 keys and more: as "given", by descending "norm", or
-            by the boxes of a k-d "tree" that may hold one of the K best. (default: "norm")
-        screen (bool, optional): use the integer screen if the CPU supports it; None: if it is faster. (default: None)
+    The order of the keys in graphs of 1,024 keys and more is as "given", by descending "norm", or by the boxes of a k-d
+    "tree" that may hold one of the K best. The integer screen is used if the CPU supports it; None: if it is faster.
     """
     q, k, ptr_q, ptr_k = (tensor.contiguous() for tensor in (problem.q, problem.k, problem.ptr_q, problem.ptr_k))
     heads, rows, dim = q.shape
-    shape = (heads, rows, problem.num_keys)
-    index = torch.empty(shape, dtype=torch.int64)
-    score = torch.empty(shape, dtype=q.dtype)
-    counts = torch.zeros(4, dtype=torch.int64)
+    index = torch.empty(heads, rows, problem.num_keys, dtype=torch.int64)
+    score, counts = torch.empty(index.shape, dtype=q.dtype), torch.zeros(4, dtype=torch.int64)
     screen = dim >= SCREEN_FROM.get(instruction_set(q.dtype), dim + 1) if screen is None else screen
-    sizes = (heads, rows, k.size(1), problem.num_graphs)
     failed = load("kmip_search", *dtype_flags(q.dtype)).kmip_search(
         *map(pointer, (q, k, ptr_q, ptr_k)),
-        *map(ctypes.c_long, sizes),
-        dim,
-        problem.num_keys,
-        ORDERS[order] + SCREEN * screen,
-        num_threads(problem),
+        *map(ctypes.c_long, (heads, rows, k.size(1), problem.num_graphs)),
+        *(dim, problem.num_keys, ORDERS[order] + SCREEN * screen, num_threads(problem)),
         *map(pointer, (index, score, counts)),
     )
     if failed:
@@ -117,7 +105,7 @@ def cpu_not_supported_reasons(problem: SearchProblem) -> list[str]:
 
 def cpu_not_preferred_reasons(problem: SearchProblem) -> list[str]:
     """Return the reasons why plain torch is faster; an empty list if it is not."""
-    largest = max((d - c for _, _, c, d in _bounds(problem)), default=0)
+    largest = _largest_graph(problem)
     if problem.num_keys > SEEDED and problem.num_keys * SHARE > largest:
         return [f"a K of {problem.num_keys} is so large a part of {largest} keys that nearly all are collected"]
     return []
@@ -125,13 +113,14 @@ def cpu_not_preferred_reasons(problem: SearchProblem) -> list[str]:
 
 def num_threads(problem: SearchProblem) -> int:
     """Number of threads that are worth their start, at most torch's."""
-    work = sum((b - a) * (d - c) for a, b, c, d in _bounds(problem)) * problem.num_heads * problem.q.size(2)
+    graphs = zip(pairwise(problem.bounds_q), pairwise(problem.bounds_k), strict=True)
+    work = sum((b - a) * (d - c) for (a, b), (c, d) in graphs) * problem.num_heads * problem.q.size(2)
     return max(1, min(torch.get_num_threads(), work // THREAD_WORK))
 
 
-def _bounds(problem: SearchProblem) -> list[tuple[int, int, int, int]]:
-    q, k = problem.bounds_q, problem.bounds_k
-    return list(zip(q[:-1], q[1:], k[:-1], k[1:], strict=True))
+def _largest_graph(problem: SearchProblem) -> int:
+    """Number of keys of the largest graph."""
+    return max((end - start for start, end in pairwise(problem.bounds_k)), default=0)
 
 
 # Measured for unit-norm keys (docs/exact-search.md): with more channels nearly all boxes are opened, for fewer keys the
@@ -145,28 +134,20 @@ NEAR, CROWD = 0.8, 0.012
 def search_tree(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Find the K largest inner products for each query; graphs of less than 1,024 keys are searched as by ``cpu``.
 
-    Time: O(N log N) to build, cold, in each call; then the fraction of pairs that ``scan(problem, "tree")`` reports.
-    Holds the keys three times, and one copy of the queries.
-
-    Shapes:
-        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
+    Time: O(N log N) to build in each call; then the fraction of pairs that ``scan(problem, "tree")`` reports. Holds the
+    keys three times, and one copy of the queries. Returns index and score as `search_cpu`.
     """
     return scan(problem, order="tree")[:2]
-
-
-def tree_limits(problem: SearchProblem) -> tuple[int, int]:
-    """Return the most channels and the fewest keys of a graph for which the tree pays on the kernel's instructions."""
-    path = "" if cpu_not_supported_reasons(problem) else instruction_set(problem.q.dtype)
-    return TREE_DIM.get(path, TREE_DIM_ELSE), TREE_FROM.get(path, TREE_FROM_ELSE)
 
 
 def tree_not_preferred_reasons(problem: SearchProblem) -> list[str]:
     """Return the reasons why a scan is faster; an empty list for few dimensions, many keys, and similar norms."""
     reasons = []
-    most, fewest = tree_limits(problem)
+    path = "" if cpu_not_supported_reasons(problem) else instruction_set(problem.q.dtype)
+    most, fewest = TREE_DIM.get(path, TREE_DIM_ELSE), TREE_FROM.get(path, TREE_FROM_ELSE)
     if problem.q.size(-1) > most:
         reasons.append(f"pays up to {most} dimensions a head, not for {problem.q.size(-1)}")
-    largest = max((end - start for start, end in zip(problem.bounds_k, problem.bounds_k[1:], strict=False)), default=0)
+    largest = _largest_graph(problem)
     if largest < fewest:
         reasons.append(f"pays from {fewest} keys in a graph, not for {largest}")
     if not reasons:

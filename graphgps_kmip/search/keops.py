@@ -20,18 +20,13 @@ LARGEST_FLOAT32_INDEX = 2**24  # KeOps returns indices as floats of the input's 
 def search_keops(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Find the K largest inner products for each query by ``argKmin`` of ``-<q_n, k_m>``, head after head.
 
-    Graphs are block ranges, without padding. Compiles once (seconds) per pair (D, K); the scores are recomputed from
-    the indices.
-
-    Shapes:
-        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
+    Compiles once (seconds) per pair (D, K). Returns index (H, N, K), -1: missing, and score (H, N, K), -inf: missing.
     """
     os.environ.setdefault("PYKEOPS_VERBOSE", "0")
     ranges = _block_ranges(problem)
     with contextlib.redirect_stdout(io.StringIO()):  # KeOps prints even when not verbose
-        index = torch.stack(
-            [_search_head(q, k, ranges, problem.num_keys) for q, k in zip(problem.q, problem.k, strict=True)]
-        )
+        pairs = zip(problem.q, problem.k, strict=True)
+        index = torch.stack([_search_head(q, k, ranges, problem.num_keys) for q, k in pairs])
     index = index.masked_fill(problem.missing, 0)  # where KeOps returns arbitrary indices
     heads = zip(problem.q, problem.k, index, strict=True)
     score = torch.stack(

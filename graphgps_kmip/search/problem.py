@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -19,28 +20,17 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class SearchProblem:
     """For each query the ``num_keys`` keys of its own graph with the largest inner product, separately per head.
 
-    Args:
-        q (Tensor): queries, float32 or float64 (half-precision inputs are widened: their products are exact there), no
-            gradient.
-        k (Tensor): keys, as q.
-        ptr_q (Tensor): first query of each graph, and N at the end.
-        ptr_k (Tensor): first key of each graph, and M at the end.
-        num_keys (int): K, how many keys to find for each query; a graph may have fewer.
-        largest_q (float, optional): largest absolute value of q, if known: then overflowing inner products are
-            detected. (default: 0.0)
-        largest_k (float, optional): likewise of k. (default: 0.0)
-
-    Shapes:
-        q (H, N, D), k (H, M, D), ptr_q and ptr_k (B+1,).
+    Queries and keys have no gradient, and are float32 or float64: half-precision inputs are widened, their products are
+    exact there.
     """
 
-    q: Tensor
-    k: Tensor
-    ptr_q: Tensor
-    ptr_k: Tensor
-    num_keys: int
-    largest_q: float = 0.0
-    largest_k: float = 0.0
+    q: Tensor  # (H, N, D)
+    k: Tensor  # (H, M, D)
+    ptr_q: Tensor  # (B+1,) first query of each graph, and N at the end
+    ptr_k: Tensor  # (B+1,) first key of each graph, and M at the end
+    num_keys: int  # K, how many keys to find for each query; a graph may have fewer
+    largest_q: float = 0.0  # largest absolute value of q; 0: not known, overflowing inner products are not detected
+    largest_k: float = 0.0  # likewise of k
 
     @classmethod
     def of(
@@ -54,12 +44,8 @@ class SearchProblem:
     ) -> SearchProblem:
         """Check the input, flatten the heads, and widen half-precision inputs to float32.
 
-        Arguments and shapes are those of `topk_inner_product`; ptr_q and ptr_k are both None or neither. Without
-        ``read_values`` the largest values are not known, and values that are not finite are not refused.
-
-        Raises:
-            ValueError: shapes, dtypes or devices that do not fit together, a ptr that is not one, num_keys < 1.
-            NotFinite: a value of q or k is NaN or infinite.
+        Arguments, shapes and errors are those of `topk_inner_product`. Without ``read_values`` the largest values are
+        not known, and values that are not finite are not refused.
         """
         _check_tensors(q, k)
         largest = _largest_values(q, k) if read_values else (0.0, 0.0)
@@ -80,14 +66,8 @@ class SearchProblem:
         return self.q.size(-1) * self.largest_q * self.largest_k <= torch.finfo(dtype).max
 
     def searchable(self) -> SearchProblem:
-        """Return the problem for a backend: no more slots than keys, and a dtype in which no sum can overflow.
-
-        Raises:
-            NotFinite: the sums may leave the range of float64.
-        """
-        num_keys = min(
-            self.num_keys, max([1, *(b - a for a, b in zip(self.bounds_k, self.bounds_k[1:], strict=False))])
-        )
+        """Return the problem for a backend: no more slots than keys, and a dtype in which no sum can overflow."""
+        num_keys = min(self.num_keys, max([1, *(end - start for start, end in pairwise(self.bounds_k))]))
         if self.fits(self.q.dtype):
             return self if num_keys == self.num_keys else replace(self, num_keys=num_keys)
         if not self.fits(torch.float64):
@@ -121,19 +101,17 @@ class SearchProblem:
         return torch.arange(self.num_keys, device=self.q.device) >= num_keys_of_query[:, None]
 
     def _check_graphs(self) -> None:
-        for name, ptr, bounds, rows in (
-            ("ptr_q", self.ptr_q, self.bounds_q, self.q.size(1)),
-            ("ptr_k", self.ptr_k, self.bounds_k, self.k.size(1)),
-        ):
+        q = ("ptr_q", self.ptr_q, self.bounds_q, self.q.size(1))
+        k = ("ptr_k", self.ptr_k, self.bounds_k, self.k.size(1))
+        for name, ptr, bounds, rows in (q, k):
             if ptr.dim() != 1 or ptr.dtype != torch.int64 or ptr.device != self.q.device:
                 raise ValueError(
                     f"{name} must be (B+1,) of torch.int64 on {self.q.device}, "
                     f"got shape {tuple(ptr.shape)} of {ptr.dtype} on {ptr.device}"
                 )
-            if not bounds or bounds[0] != 0 or bounds[-1] != rows or bounds != sorted(bounds):
-                raise ValueError(
-                    f"{name} must increase from 0 to {rows} (the rows of {name[-1]}), got {shorten(bounds)}"
-                )
+            if bounds[:1] != [0] or bounds[-1] != rows or bounds != sorted(bounds):
+                shown = str(bounds) if len(bounds) <= 10 else f"[{', '.join(map(str, bounds[:9]))}, ...]"
+                raise ValueError(f"{name} must increase from 0 to {rows} (the rows of {name[-1]}), got {shown}")
         if self.ptr_q.numel() != self.ptr_k.numel():
             raise ValueError(
                 "ptr_q and ptr_k must describe the same graphs, "
@@ -141,32 +119,19 @@ class SearchProblem:
             )
 
 
-def shorten(numbers: list[int]) -> str:
-    """Format a list of numbers with at most ten entries."""
-    return str(numbers) if len(numbers) <= 10 else f"[{', '.join(map(str, numbers[:9]))}, ...]"
-
-
 def check_num_keys(num_keys: int) -> None:
-    """Refuse a number of keys that is not an integer of at least 1.
-
-    Raises:
-        ValueError: it is not.
-    """
+    """Raise a ValueError for a number of keys that is not an integer of at least 1."""
     if isinstance(num_keys, bool) or not isinstance(num_keys, int) or num_keys < 1:
         raise ValueError(f"num_keys must be an integer >= 1, got {num_keys!r}")
 
 
 def usable(q: Tensor, k: Tensor) -> Tensor:
-    """Whether all of q and k is finite, and no inner product can leave the range of their dtype: (), on their device.
-
-    What `SearchProblem.of` and `SearchProblem.fits` find out by reading numbers; q and k have rows.
-    """
+    """Whether all of q and k is finite and no inner product can overflow their dtype: (), on their device."""
     largest_q, largest_k = (x.detach().abs().amax().double() for x in (q, k))
     return q.size(-1) * largest_q * largest_k <= torch.finfo(q.dtype).max  # False for NaN, too
 
 
 def _check_tensors(q: Tensor, k: Tensor) -> None:
-    """Check shapes, dtypes and devices of q and k."""
     if q.dim() < 2 or k.dim() < 2 or q.shape[:-2] != k.shape[:-2] or q.size(-1) != k.size(-1):
         raise ValueError(
             "q and k must be (..., N, D) and (..., M, D) with equal heads and equal D, "

@@ -36,22 +36,13 @@ WORTH = 2**30  # query-key pairs from which on a search takes milliseconds, so t
 
 
 class Tiling(NamedTuple):
-    """Tile sizes; results do not depend on them, but for which of several equal K-th scores is kept.
+    """Tile sizes; results do not depend on them, but for which of several equal K-th scores is kept."""
 
-    Args:
-        queries (int): queries per program; a power of two >= 16, for the tensor cores.
-        keys (int): keys per block; likewise.
-        step (int): blocks between two decisions, which synchronise all warps of a program.
-        warps (int): warps per program.
-        registers (int, optional): maximum number of registers per thread, 0: no bound; fewer allow more programs at a
-            time. (default: 0)
-    """
-
-    queries: int
-    keys: int
-    step: int
-    warps: int
-    registers: int = 0
+    queries: int  # per program; a power of two >= 16, for the tensor cores
+    keys: int  # per block; likewise
+    step: int  # blocks between two decisions, which synchronise all warps of a program
+    warps: int  # per program
+    registers: int = 0  # at most for each thread, 0: no bound; fewer allow more programs at a time
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -82,8 +73,8 @@ def search_triton(
     first; which of several equal K-th ones is kept is not specified, but repeatable.
 
     Time: N M screened scores, fewer where norms differ. A block of keys with more candidates than K (ties, or the first
-    blocks) is scored whole, so equal scores cost as much as "exact". The worst case are
-    scores that increase from block to block: K + 1 rounds of insertion for each block. Memory: three copies of q and k.
+    blocks) is scored whole. The worst case are scores that increase from block to block: K + 1 rounds of insertion for
+    each block. Memory: three copies of q and k.
 
     Args:
         problem (SearchProblem): the search problem, float32 or float64.
@@ -94,15 +85,14 @@ def search_triton(
 
     Shapes:
         returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
-
-    Raises:
-        ValueError: an unknown precision.
     """
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r} of search_triton, allowed are {', '.join(PRECISIONS)}")
     from graphgps_kmip.search import triton_search_kernels as triton_kernels
 
-    if tiling is None and not _is_measured(problem):
+    num_pairs = problem.num_heads * problem.q.size(1) * (problem.k.size(1) // problem.num_graphs)
+    size_class = num_pairs.bit_length() // 2  # problems share one whose pairs differ by less than a factor of four
+    if tiling is None and (num_pairs < WORTH or torch.cuda.is_current_stream_capturing()):
         tiling = choose_tiling(problem)
     kernel = tuned_kernel() if tiling is None else triton_kernels.search_kernel
     options = {} if tiling is None else tiling.sizes | tiling.options
@@ -124,7 +114,7 @@ def search_triton(
     with torch.cuda.device_of(q):
         kernel[grid](
             q, k, *turned, *low, norm_q, norm_k, order.int(), problem.ptr_q.int(), problem.ptr_k.int(), index, score,
-            q.size(1), k.size(1), problem.num_graphs, problem.num_keys, *_error(rounding, width), _size_class(problem),
+            q.size(1), k.size(1), problem.num_graphs, problem.num_keys, *_error(rounding, width), size_class,
             D=problem.q.size(-1), WIDTH=width, SLOTS=power_above(problem.num_keys), SCREEN=precision != "exact",
             **options,
         )  # fmt: skip
@@ -134,8 +124,7 @@ def search_triton(
 def choose_tiling(problem: SearchProblem) -> Tiling:
     """Tiles as large as the registers allow, unless the graphs are smaller or too few programs would be left.
 
-    Every tile reads all keys of its graph, so at 64 queries the second-level cache is about as busy as the arithmetic;
-    larger tiles read less. Estimated from instructions and bytes, not measured.
+    Every tile reads all keys of its graph. Estimated from instructions and bytes, not measured.
     """
     mean_q, mean_k = problem.q.size(1) // problem.num_graphs, problem.k.size(1) // problem.num_graphs
     width, slots = power_above(problem.q.size(-1)), power_above(problem.num_keys)
@@ -159,21 +148,8 @@ def tuned_kernel() -> Any:
     return triton.autotune(configs, key=["size_class", "D", "SLOTS", "SCREEN"])(search_kernel)
 
 
-def _num_pairs(problem: SearchProblem) -> int:
-    return problem.num_heads * problem.q.size(1) * (problem.k.size(1) // problem.num_graphs)
-
-
-def _is_measured(problem: SearchProblem) -> bool:
-    return _num_pairs(problem) >= WORTH and not torch.cuda.is_current_stream_capturing()
-
-
-def _size_class(problem: SearchProblem) -> int:
-    """Return a number that problems share whose pairs differ by less than a factor of four."""
-    return _num_pairs(problem).bit_length() // 2
-
-
 def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
-    """Return the reasons why the Triton kernel does not support this problem, but a failed self-check."""
+    """Return the reasons why the Triton kernel does not support this problem, a failed self-check included."""
     reasons = []
     if not is_installed():
         reasons.append("triton is not installed (pip install triton)")
@@ -191,16 +167,16 @@ def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
         reasons.append(f"the kernel's int32 offsets reach {2**31 // width - 1} nodes at this dimension")
     if problem.num_heads > 65535:
         reasons.append(f"a CUDA grid holds at most 65535 heads, not {problem.num_heads}")
+    if not reasons and problem.q.device.type == "cuda" and (failed := failure(check_search, problem.q.device)):
+        reasons.append(failed)
     return reasons
 
 
 def _unit_scale(x: Tensor, per_row: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Divide rows, or heads, by the power of two above their (largest) norm, which is exact.
 
-    Half precision then neither overflows nor underflows, and all error bounds are relative to 1.
-
-    Shapes:
-        x (H, N, D); returns x, norms (H, N) float32 rounded up, and scale (H, N or 1, 1).
+    Half precision then neither overflows nor underflows, and all error bounds are relative to 1. Returns x (H, N, D),
+    norms (H, N) float32 rounded up, and scale (H, N or 1, 1).
     """
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64)  # (H, N, 1)
     largest = norm if per_row else norm.amax(1, keepdim=True)
@@ -235,11 +211,3 @@ def check_search(device: torch.device) -> None:
     q, k = (torch.randn(2, 1370, 10, generator=generator).to(device) for _ in range(2))
     problem = SearchProblem.of(q, k, ptr, ptr, 10)
     torch.testing.assert_close(search_triton(problem)[1], search_exact(problem)[1], rtol=1e-4, atol=1e-4)
-
-
-def triton_reasons(problem: SearchProblem) -> list[str]:
-    """Return the reasons why the Triton kernel does not support this problem, a failed self-check included."""
-    reasons = triton_not_supported_reasons(problem)
-    if not reasons and problem.q.device.type == "cuda" and (failed := failure(check_search, problem.q.device)):
-        reasons.append(failed)
-    return reasons

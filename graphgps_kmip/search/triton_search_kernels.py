@@ -19,34 +19,16 @@ def search_kernel(
 ):  # fmt: skip
     """Find the best keys of one tile of queries (program 0) and one head (program 1).
 
-    Args:
-        q: (H, N, WIDTH) scaled queries, 0 beyond D.
-        k: (H, M, WIDTH) scaled keys, those of a graph by descending norm.
-        q_turned: (H, D, N) the same, for whole blocks of scores.
-        k_turned: (H, D, M).
-        q_low: (H, N, WIDTH) the same in low precision, for screening.
-        k_low: (H, M, WIDTH).
-        norm_q: (H, N) float32, rounded up.
-        norm_k: (H, M).
-        order: (H, M) int32, row of each key before it was sorted.
-        ptr_q: (B + 1,) int32.
-        ptr_k: (B + 1,) int32.
-        index: (H, N, K) int64, out.
-        score: (H, N, K), out, of scaled queries and keys.
-        num_q: N.
-        num_k: M.
-        num_graphs: B.
-        num_keys: K.
-        relative_error: of a low score, in units of the norms of its query and of the longest key left.
-        absolute_error: of a low score, in units of the norm of its query.
-        size_class: unused here; problems of one class share what autotune measures.
-        D: dimensions.
-        WIDTH: D padded to a power of two >= 16.
-        SLOTS: K padded to a power of two.
-        SCREEN: False: every block is scored in full.
-        QUERIES: of a tile.
-        KEYS: of a block.
-        STEP: blocks that are screened between two decisions.
+    q (H, N, WIDTH) and k (H, M, WIDTH) are scaled, 0 beyond D, the keys of a graph by descending norm; q_turned
+    (H, D, N) and k_turned (H, D, M) are the same for whole blocks of scores, q_low and k_low for screening.
+    norm_q (H, N) and norm_k (H, M) are float32, rounded up; order (H, M) int32 is the row of each key before it was
+    sorted; ptr_q and ptr_k (B + 1,) are int32. Written are index (H, N, K) int64 and score (H, N, K), of scaled queries
+    and keys.
+
+    num_q, num_k, num_graphs, num_keys are N, M, B, K. A low score has relative_error in units of the norms of its query
+    and of the longest key left, absolute_error in units of the norm of its query. Problems of one size_class share what
+    autotune measures. WIDTH is D padded to a power of two >= 16, SLOTS K padded to one; without SCREEN every block is
+    scored in full; QUERIES of a tile, KEYS of a block, STEP blocks are screened between two decisions.
     """
     head = tl.program_id(1).to(tl.int64)  # the offset of a head can pass 2^31, those inside it cannot
     q, q_low, q_turned = q + head * num_q * WIDTH, q_low + head * num_q * WIDTH, q_turned + head * num_q * D
@@ -106,12 +88,12 @@ def _screen(q_low, k_low, rows, real, first, num_k, WIDTH: tl.constexpr, KEYS: t
     peak = tl.full([rows.shape[0], KEYS], float("-inf"), tl.float32)
     for block in range(STEP):
         columns = first + block * KEYS + tl.arange(0, KEYS)
-        peak = tl.maximum(peak, _screened(q_low, k_low, rows, real, columns, columns < num_k, WIDTH))
+        peak = tl.maximum(peak, _low_scores(q_low, k_low, rows, real, columns, columns < num_k, WIDTH))
     return tl.max(peak, axis=1)
 
 
 @triton.jit
-def _screened(q_low, k_low, rows, real, columns, inside, WIDTH: tl.constexpr):
+def _low_scores(q_low, k_low, rows, real, columns, inside, WIDTH: tl.constexpr):
     """Scores of a block (QUERIES, KEYS) in low precision, 0 outside."""
     dims = tl.arange(0, WIDTH)
     queries = tl.load(q_low + rows[:, None] * WIDTH + dims[None, :], mask=real[:, None], other=0.0)
@@ -139,11 +121,11 @@ def _visit(
     columns = first + tl.arange(0, KEYS)
     inside = columns < end
     if SCREEN:
-        score = _screened(q_low, k_low, rows, real, columns, inside, WIDTH).to(best.dtype)
+        score = _low_scores(q_low, k_low, rows, real, columns, inside, WIDTH).to(best.dtype)
         score = tl.where(inside[None, :], score, float("-inf"))
         bound = tl.min(best, axis=1) - margin
         if _any(tl.max(score, axis=1) > bound):  # most blocks of a group with a candidate have none
-            # more than can be kept: nothing was found yet, or there are ties, which would all be scored one by one
+            # more than can be present: nothing was found yet, or there are ties, which would all be scored one by one
             if _any(tl.sum((score > bound[:, None]).to(tl.int32), axis=1) > SLOTS):
                 score = _exact(q_turned, k_turned, rows, real, columns, inside, num_q, num_k, D)
                 margin *= 0.0
@@ -192,13 +174,13 @@ def _store(index, score, q, k, order, rows, real, at, num_keys, D: tl.constexpr,
 
     Scores are summed again, in the order of the dimensions, independent of the tiles.
     """
-    kept = at >= 0
-    keys = tl.load(order + at, mask=kept, other=-1)
+    present = at >= 0
+    keys = tl.load(order + at, mask=present, other=-1)
     total = tl.zeros(at.shape, q.dtype.element_ty)
     for dim in range(D):
         x = tl.load(q + rows * WIDTH + dim, mask=real, other=0.0)
-        total += x[:, None] * tl.load(k + at * WIDTH + dim, mask=kept, other=0.0)
-    total = tl.where(kept, total, float("-inf"))
+        total += x[:, None] * tl.load(k + at * WIDTH + dim, mask=present, other=0.0)
+    total = tl.where(present, total, float("-inf"))
     for slot in range(num_keys):
         top = tl.max(total, axis=1)
         key = tl.min(tl.where(total == top[:, None], keys, 2147483647), axis=1)

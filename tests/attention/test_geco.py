@@ -11,9 +11,9 @@ from torch import Tensor
 from graphgps_kmip.attention import GECOAttention, HyenaAttention, long_filter
 from graphgps_kmip.attention.geco import GlobalContextBlock, causal_convolution
 from graphgps_kmip.attention.long_filter import NORMS, TINY, FilterShape, LongFilter, Segments, place_features
-from graphgps_kmip.ops import direct_convolution, size_groups
-from graphgps_kmip.ops.circular_convolution import circular_convolution, gated_convolutions
-from graphgps_kmip.ops.direct_convolution import can_sum
+from graphgps_kmip.ops import circular_convolution as convolution_module
+from graphgps_kmip.ops import size_groups
+from graphgps_kmip.ops.circular_convolution import can_sum, circular_convolution, gated_convolutions
 from graphgps_kmip.ops.native import unavailable_reason
 from graphgps_kmip.ops.size_groups import SizeGroups
 from tests.attention.contexts import context_of
@@ -205,7 +205,7 @@ def inputs(sizes: list[int], channels: int = 3) -> tuple[Tensor, Tensor, SizeGro
 def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "sums" and unavailable_reason("direct_convolution") is not None:
         pytest.skip("no C compiler")
-    monkeypatch.setattr(direct_convolution, "SUM_PAIRS", 10**9 if request.param == "sums" else -1)
+    monkeypatch.setattr(convolution_module, "SUM_PAIRS", 10**9 if request.param == "sums" else -1)
     monkeypatch.setattr(size_groups, "CALL", 10**9 if request.param == "one block" else 0)
 
 
@@ -255,7 +255,7 @@ def test_channels_in_chunks_give_the_same(sizes: list[int], monkeypatch: pytest.
         out.square().sum().backward()
         return [out, x.grad, filters.grad]
 
-    monkeypatch.setattr(direct_convolution, "SUM_PAIRS", -1)
+    monkeypatch.setattr(convolution_module, "SUM_PAIRS", -1)
     whole = results()
     monkeypatch.setattr("graphgps_kmip.ops.circular_convolution.CHUNK_NUMBERS", {"cpu": 1})
     monkeypatch.setattr("graphgps_kmip.ops.circular_convolution.FEW_CHANNELS", 2)
@@ -298,12 +298,12 @@ def test_small_graphs_are_summed_and_large_ones_and_halves_are_transformed() -> 
 def test_sums_equal_transforms_for_any_channels_on_any_threads(
     channels: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(direct_convolution, "THREAD_WORK", 1)
+    monkeypatch.setattr(convolution_module, "THREAD_WORK", 1)
     groups, results, before = context_of([9, 40, 1, 9, 33, 0, 4]).size_groups, [], torch.get_num_threads()
     torch.manual_seed(0)
     x, filters = (torch.randn(rows, 3 * channels, dtype=dtype) for rows in (96, groups.num_rows))
     for pairs, threads in ((-1, 1), (10**9, 1), (10**9, 3)):
-        monkeypatch.setattr(direct_convolution, "SUM_PAIRS", pairs)
+        monkeypatch.setattr(convolution_module, "SUM_PAIRS", pairs)
         torch.set_num_threads(threads)
         leaves = x.clone().requires_grad_(), filters[:, : 2 * channels].clone().requires_grad_()
         out = gated_convolutions(*leaves, groups, False)

@@ -13,12 +13,12 @@ from graphgps_kmip.mpnn import GAT, GCN, summed_convolutions
 from graphgps_kmip.mpnn.message_passing import with_own_loops
 from graphgps_kmip.ops import host_copies
 from graphgps_kmip.ops.host_copies import (
+    compute_once,
     host_copy,
     known_copy,
     on_device,
     remember,
     remember_batch,
-    remembered,
     rows_of,
 )
 from graphgps_kmip.ops.propagation import adjacency, unweighted
@@ -91,30 +91,30 @@ def test_a_result_is_made_once_for_each_key_and_again_after_a_change_in_place() 
         calls.append(int(tensor.sum()))
         return calls[-1]
 
-    assert [remembered(tensor, "sum", make) for _ in range(2)] == [3, 3]
-    assert remembered(tensor, "other", make) == 3
+    assert [compute_once(tensor, "sum", make) for _ in range(2)] == [3, 3]
+    assert compute_once(tensor, "other", make) == 3
     assert calls == [3, 3]
     tensor += 1
-    assert remembered(tensor, "sum", make) == 6
-    assert remembered(tensor.clone(), "sum", make) == 6
+    assert compute_once(tensor, "sum", make) == 6
+    assert compute_once(tensor.clone(), "sum", make) == 6
     assert len(calls) == 4
 
 
 def test_views_of_the_same_part_share_their_result_and_notice_a_change_of_the_whole() -> None:
     tensor = torch.arange(6).view(2, 3).clone()
-    assert [remembered(tensor[1], "sum", lambda: int(tensor[1].sum())) for _ in range(2)] == [12, 12]
-    assert remembered(tensor[0], "sum", lambda: 3) == 3
-    assert remembered(tensor[1], "sum", lambda: 0) == 12
+    assert [compute_once(tensor[1], "sum", lambda: int(tensor[1].sum())) for _ in range(2)] == [12, 12]
+    assert compute_once(tensor[0], "sum", lambda: 3) == 3
+    assert compute_once(tensor[1], "sum", lambda: 0) == 12
     tensor[0] += 1
-    assert remembered(tensor[1], "sum", lambda: 0) == 0
+    assert compute_once(tensor[1], "sum", lambda: 0) == 0
 
 
 def test_nothing_is_kept_of_an_inference_tensor_whose_changes_are_not_counted() -> None:
     with torch.inference_mode():
         tensor = torch.zeros(2)
-        assert [remembered(tensor, "sum", lambda: float(tensor.sum())) for _ in range(2)] == [0, 0]
+        assert [compute_once(tensor, "sum", lambda: float(tensor.sum())) for _ in range(2)] == [0, 0]
         tensor += 1
-        assert remembered(tensor, "sum", lambda: float(tensor.sum())) == 2
+        assert compute_once(tensor, "sum", lambda: float(tensor.sum())) == 2
 
 
 @pytest.mark.parametrize("layer", [GCN, GAT])

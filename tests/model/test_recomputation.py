@@ -12,6 +12,7 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.attention import FullAttention, KMIPAttention
 from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, GraphHead
 from graphgps_kmip.mpnn import GatedGCN
+from graphgps_kmip.search import dispatch
 from graphgps_kmip.search import search_memo as memo
 
 DIM = 8
@@ -54,13 +55,8 @@ def test_predictions_gradients_and_running_statistics_are_those_of_kept_layers(a
 
 
 def test_no_search_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
-    searches = []
-    answer = memo.Memo.answer
-
-    def counted(self: memo.Memo, search: object, num_rows: int) -> tuple[Tensor, Tensor]:
-        return answer(self, lambda: (searches.append(1), search())[1], num_rows)
-
-    monkeypatch.setattr(memo.Memo, "answer", counted)
+    searches, search = [], dispatch._topk_inner_product
+    monkeypatch.setattr(dispatch, "_topk_inner_product", lambda *args: (searches.append(1), search(*args))[1])
     net = model(KMIPAttention)
     net.recompute = True
     step(net)
@@ -81,10 +77,12 @@ def test_what_is_kept_for_the_backward_pass_does_not_hold_the_inside_of_layers()
 def test_a_search_is_recorded_once_and_given_back_twice() -> None:
     calls = []
 
-    @memo.remembered(num_rows=lambda value: 10)  # noqa: ARG005
     def search(value: int) -> tuple[Tensor, Tensor]:
-        calls.append(value)
-        return torch.tensor([value]), torch.tensor([value / 2])
+        def compute() -> tuple[Tensor, Tensor]:
+            calls.append(value)
+            return torch.tensor([value]), torch.tensor([value / 2])
+
+        return memo.search_or_recall(compute, num_rows=10)
 
     answers = memo.Memo()
     with answers.recording():

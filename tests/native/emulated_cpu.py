@@ -42,16 +42,15 @@ def missing() -> str:
 
 
 class Emulator:
-    """A CPU under emulation: runs functions of libraries.
-
-    Attributes:
-        sizes: address -> bytes of the tensors that kernels have been given.
-    """
+    """A CPU under emulation: runs functions of libraries."""
 
     def __init__(self, cpu: str, folder: Path) -> None:
         self._folder, self._command = folder, [EMULATOR, "-cpu", cpu, "-L", str(SYSTEM)]
-        self._caller = _compiled([COMPILER, str(CALLER)], folder / "call_library")
-        self.sizes: dict[int, int] = {}
+        self._caller = folder / "call_library"
+        done = processes.run([COMPILER, str(CALLER), "-O1", "-o", str(self._caller), "-ldl"])
+        if done.returncode:
+            raise RuntimeError(f"{COMPILER}: {done.stderr.strip()}")
+        self.sizes: dict[int, int] = {}  # address -> bytes of the tensors that kernels have been given
 
     def run(self, library: Path, function: str, call: bytes) -> bytes:
         """Return the file of a call, as `call_library.c` reads it, after the call."""
@@ -67,11 +66,7 @@ class Emulator:
 
 @contextlib.contextmanager
 def emulated(name: str) -> Iterator[Emulator]:
-    """Let every C kernel inside the block be one for the instruction set ``name`` of `CPUS`, and run under emulation.
-
-    Raises:
-        RuntimeError: the compiler or the emulator is not installed.
-    """
+    """Let every C kernel inside be one for the instruction set ``name`` of `CPUS`, and run under emulation."""
     if reason := missing():
         raise RuntimeError(reason)
     data_ptr = torch.Tensor.data_ptr
@@ -79,7 +74,7 @@ def emulated(name: str) -> Iterator[Emulator]:
     with contextlib.ExitStack() as stack:
         emulator = Emulator(CPUS[name], Path(stack.enter_context(tempfile.TemporaryDirectory())))
 
-        def remembered(tensor: torch.Tensor) -> int:
+        def remember(tensor: torch.Tensor) -> int:
             address = data_ptr(tensor)
             emulator.sizes[address] = tensor.nbytes
             return address
@@ -88,7 +83,7 @@ def emulated(name: str) -> Iterator[Emulator]:
         stack.enter_context(mock.patch.object(instruction_sets, "machine", return_value=ARM))
         stack.enter_context(mock.patch.object(instruction_sets, "_cpu_flags", return_value=flags))
         stack.enter_context(mock.patch.object(compile_kernels, "load_trusted", partial(Library, emulator)))
-        stack.enter_context(mock.patch.object(torch.Tensor, "data_ptr", remembered))
+        stack.enter_context(mock.patch.object(torch.Tensor, "data_ptr", remember))
         compile_kernels.forget()
         stack.callback(compile_kernels.forget)
         yield emulator
@@ -147,10 +142,3 @@ class Function:
         doubles += [0.0] * (8 - len(doubles))
         head = CALL.pack(0, pointers, *integers, *doubles, b"", self.restype is ctypes.c_char_p)
         return b"".join([head, *parts]), places
-
-
-def _compiled(words: list[str], program: Path) -> Path:
-    done = processes.run([*words, "-O1", "-o", str(program), "-ldl"])
-    if done.returncode:
-        raise RuntimeError(f"{words[0]}: {done.stderr.strip()}")
-    return program

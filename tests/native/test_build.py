@@ -1,10 +1,13 @@
-"""Kernels that are compiled at their first use: the cache, its key, and every way in which it cannot work."""
+"""Kernels that are compiled at their first use: the cache, its key, who may write there, and how it cannot work."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import os
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,28 +15,46 @@ import torch
 
 from graphgps_kmip.ops.native import NoKernel
 from graphgps_kmip.ops.native import compile_kernels as build
-from graphgps_kmip.ops.native import compile_kernels as cache
+from graphgps_kmip.ops.native.compile_kernels import cache_folder
 from graphgps_kmip.search import topk_inner_product
+from tests.processes import preloaded
 
 GOOD = "int answer(void) { return NUMBER; }\n"
 compiler = pytest.mark.skipif(build.compiler() is None, reason="no C compiler")
+owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="this system knows no owners of files")
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of sources and a cache of their own; what was found out about the machine is forgotten."""
-    sources = tmp_path / "sources"
-    sources.mkdir()
-    (sources / "small.c").write_text(GOOD)
-    monkeypatch.setattr(build, "SOURCES", sources)
-    monkeypatch.setenv("GRAPHGPS_KMIP_CACHE", str(tmp_path / "cache"))
-    build.forget()
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder of sources and a cache that was not made yet; what was found out about the machine is forgotten."""
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "small.c").write_text(GOOD)
+    monkeypatch.setattr(build, "SOURCES", tmp_path / "sources")
+    monkeypatch.setenv("GRAPHGPS_KMIP_CACHE", str(tmp_path / "above" / "cache"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(build.tempfile, "tempdir", None)
+    forget()
     yield tmp_path
+    forget()
+
+
+def forget() -> None:
     build.forget()
+    build._process_folder.cache_clear()
+    build._warn_once.cache_clear()
+
+
+@pytest.fixture
+def cache(folder: Path) -> Path:
+    return folder / "above" / "cache"
 
 
 def libraries(folder: Path) -> list[Path]:
-    return sorted((folder / "cache").glob("*.so"))
+    return sorted((folder / "above" / "cache").glob("*.so"))
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
 
 
 @compiler
@@ -84,7 +105,7 @@ def test_a_source_that_does_not_compile_leaves_nothing_behind(folder: Path) -> N
     (folder / "sources" / "small.c").write_text("int answer(void) { return }\n")
     with pytest.raises(NoKernel, match=r"cannot compile small\.c: .*error"):
         build.load("small")
-    assert {path.suffix for path in (folder / "cache").iterdir()} <= {".lock"}
+    assert {path.suffix for path in (folder / "above" / "cache").iterdir()} <= {".lock"}
 
 
 @compiler
@@ -97,17 +118,6 @@ def test_a_cpu_that_the_compiler_does_not_know_is_compiled_for_in_general_and_th
     monkeypatch.setenv("CC", str(picky))
     assert build.load("small", "-DNUMBER=7").answer() == 7
     assert "cannot compile small.c for this CPU (exit code 1): it is compiled for any, which is slower" in caplog.text
-
-
-@compiler
-def test_a_cache_that_cannot_be_written_gives_way_to_a_temporary_folder(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    (folder / "file").write_text("in the way")
-    monkeypatch.setenv("GRAPHGPS_KMIP_CACHE", str(folder / "file" / "cache"))
-    assert build.load("small", "-DNUMBER=3").answer() == 3
-    assert "cannot be written" in caplog.text
-    assert "for this process only" in caplog.text
 
 
 @compiler
@@ -124,19 +134,16 @@ def test_where_nothing_can_be_stored_there_is_no_kernel_and_a_reason(
         (folder / "file").write_text("")
         monkeypatch.setenv("GRAPHGPS_KMIP_CACHE", str(folder / "file" / "cache"))
         monkeypatch.setattr("tempfile.mkdtemp", refused)
-        cache._process_folder.cache_clear()
     reason = build.unavailable_reason("small", "-DNUMBER=7")
     assert "Read-only file system" in reason
     assert "GRAPHGPS_KMIP_CACHE" in reason
 
 
 @compiler
-def test_a_damaged_library_is_made_anew(folder: Path) -> None:
-    build.load("small", "-DNUMBER=5")
-    (library,) = libraries(folder)
-    library.unlink()
+@pytest.mark.usefixtures("folder")
+def test_a_damaged_library_is_made_anew() -> None:
+    library = build._cached_library("small", ("-DNUMBER=5",))
     library.write_bytes(b"not a library")
-    build.load.cache_clear()
     assert build.load("small", "-DNUMBER=5").answer() == 5
 
 
@@ -154,3 +161,100 @@ def test_without_a_kernel_auto_takes_chunked_and_says_so_once(
     assert "a slower route is used instead: no C compiler" in caplog.text
     with pytest.raises(ValueError, match="'cpu' cannot solve this problem: no C compiler"):
         topk_inner_product(x, x, num_keys=2, backend="cpu")
+
+
+@owners
+@compiler
+def test_folders_are_made_for_this_user_alone_whatever_the_umask(cache: Path) -> None:
+    before = os.umask(0)
+    try:
+        assert build.load("small", "-DNUMBER=4").answer() == 4
+    finally:
+        os.umask(before)
+    assert mode(cache) == mode(cache.parent) == 0o700
+    (library,) = cache.glob("*.so")
+    assert mode(library) == 0o700
+
+
+@owners
+@compiler
+@pytest.mark.parametrize("bits", [0o770, 0o707, 0o777 | stat.S_ISVTX])
+def test_a_folder_that_others_may_write_is_refused_with_what_helps(
+    cache: Path, bits: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache_folder()
+    cache.chmod(bits)
+    assert build.load("small", "-DNUMBER=4").answer() == 4  # from a folder of the process
+    assert not list(cache.glob("*.so"))
+    assert f"{cache} may be written by other users" in caplog.text
+    assert f"chmod go-w {cache}" in caplog.text
+
+
+@owners
+def test_a_folder_of_another_user_is_refused(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache_folder()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert cache_folder() != cache
+    assert "belongs to another user" in caplog.text
+    assert "set GRAPHGPS_KMIP_CACHE to a folder of your own" in caplog.text
+
+
+@owners
+@compiler
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("fault", ["written by others", "a link", "a pipe"])
+def test_a_library_that_others_could_have_made_is_not_loaded_but_compiled_anew(
+    tmp_path: Path, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    library = build._cached_library("small", ("-DNUMBER=4",))  # not loaded: the loader knows a library by its name
+    library.unlink()
+    evil = tmp_path / "evil.so"
+    build._compile([build.compiler(), *build.FLAGS, "-DNUMBER=666"], tmp_path / "sources" / "small.c", evil)
+    assert ctypes.CDLL(str(evil)).answer() == 666
+    if fault == "a link":
+        library.symlink_to(evil)
+    elif fault == "a pipe":
+        os.mkfifo(library, 0o700)
+    else:
+        library.write_bytes(evil.read_bytes())
+        library.chmod(0o722)
+    assert build.load("small", "-DNUMBER=4").answer() == 4
+    assert mode(library) == 0o700
+    assert not library.is_symlink()
+    assert "compiled anew" in caplog.text
+
+
+def test_a_process_has_one_folder_to_fall_back_on_and_removes_it_at_its_end(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    code = (
+        "from graphgps_kmip.ops.native.compile_kernels import cache_folder; import os\n"
+        "first, second = cache_folder(), cache_folder()\n"
+        "assert first == second\n"
+        "if os.fork() == 0: raise SystemExit\n"
+        "os.wait()\n"
+        "assert first.is_dir()\n"
+        "print(first)"
+    )
+    environment = {**os.environ, "GRAPHGPS_KMIP_CACHE": str(tmp_path / "file" / "cache"), "TMPDIR": str(tmp_path)}
+    done = preloaded("-c", code, env=environment)
+    assert done.returncode == 0, done.stderr
+    folder = Path(done.stdout.strip())
+    assert folder.parent == tmp_path
+    assert not folder.exists()
+    assert done.stderr.count("cannot be written") == 1
+
+
+def test_a_user_without_a_home_folder_gets_one_for_the_process(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("GRAPHGPS_KMIP_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(build.Path, "home", staticmethod(homeless))
+    assert cache_folder().parent == cache.parents[1]
+    assert "there is no home folder" in caplog.text

@@ -27,8 +27,8 @@ EXPECTED = {
 def test_a_kernel_has_the_instructions_of_the_chosen_set_and_no_others(
     instruction_set: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = [f"#ifdef {macro}\n| {1 << i}\n#endif" for i, macro in enumerate(MACROS.values())]
-    (tmp_path / "has.c").write_text("\n".join(["int has(void) { return 0", *words, ";}", ""]))
+    lines = [f"#ifdef {macro}\n| {1 << i}\n#endif" for i, macro in enumerate(MACROS.values())]
+    (tmp_path / "has.c").write_text("\n".join(["int has(void) { return 0", *lines, ";}", ""]))
     monkeypatch.setattr(compile_kernels, "SOURCES", tmp_path)
     monkeypatch.setenv("GRAPHGPS_KMIP_CACHE", str(tmp_path))
     bits = compile_kernels.load("has").has()
@@ -53,8 +53,3 @@ def test_what_the_cpu_cannot_run_is_refused_in_one_line(
     monkeypatch.setenv(instruction_sets.VARIABLE, name)
     with pytest.raises(InputError, match=message):
         compile_kernels.unavailable_reason("kmip_search", "-DNEVER_BEFORE")
-
-
-def test_without_the_variable_the_kernels_have_all_that_the_cpu_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(instruction_sets.VARIABLE, raising=False)
-    assert instruction_sets.chosen_instruction_set() == "auto"

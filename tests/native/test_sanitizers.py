@@ -27,8 +27,8 @@ def sanitizer(name: str) -> str:
     compiler = build.compiler()
     if compiler is None:
         return ""
-    found = run([compiler, f"-print-file-name={name}.so"])
-    return found.stdout.strip() if os.path.isabs(found.stdout.strip()) else ""
+    path = run([compiler, f"-print-file-name={name}.so"]).stdout.strip()
+    return path if os.path.isabs(path) else ""
 
 
 RUNTIMES = [sanitizer(name) for name in ("libasan", "libubsan")]
@@ -38,8 +38,8 @@ pytestmark = [
 ]
 
 
-def said_of(command: list[str], instructions: str, tmp_path: Path) -> tuple[str, list[str]]:
-    """Run Python with checked kernels: what it printed, and what the sanitizers said."""
+def run_checked(command: list[str], instructions: str, tmp_path: Path) -> tuple[str, list[str]]:
+    """Run Python with checked kernels: what it printed, and the lines of the sanitizers."""
     environment = {
         **os.environ,
         "LD_PRELOAD": " ".join(RUNTIMES),
@@ -59,8 +59,8 @@ def test_the_sanitizers_have_nothing_to_say_of_the_kernels(instructions: str, tm
     cases = ["tests/native/kernel_cases.py", "tests/encoding/test_laplacian.py", "tests/data/test_edge_kernel.py"]
     cases += ["tests/attention/test_clamped.py"]
     command = ["-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", *cases]
-    printed, said = said_of(command, instructions, tmp_path)
-    assert not said
+    printed, faults = run_checked(command, instructions, tmp_path)
+    assert not faults
     assert " passed" in printed, printed[-3000:]
     assert " failed" not in printed, printed[-3000:]
 
@@ -73,5 +73,5 @@ def test_the_sanitizers_see_what_is_wrong(fault: str, tmp_path: Path) -> None:
         f"build.SOURCES = Path({str(tmp_path)!r})\n"
         "build.load('small').answer()"
     )
-    _, said = said_of(["-c", code], AUTO, tmp_path)
-    assert any("heap-buffer-overflow" in line or "signed integer overflow" in line for line in said)
+    _, faults = run_checked(["-c", code], AUTO, tmp_path)
+    assert any("heap-buffer-overflow" in line or "signed integer overflow" in line for line in faults)

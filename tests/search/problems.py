@@ -66,6 +66,6 @@ def check_answer(problem: Ragged, num_keys: int, index: Tensor, score: Tensor, t
         assert ptr_k[graph[row]] <= key < ptr_k[graph[row] + 1]
         product = (problem.q[head, row] * problem.k[head, key]).sum()
         torch.testing.assert_close(score[head, row, slot].double(), product, rtol=tolerance, atol=tolerance)
-    for found in index.flatten(0, 1).tolist():
-        real = [key for key in found if key >= 0]
+    for row_keys in index.flatten(0, 1).tolist():
+        real = [key for key in row_keys if key >= 0]
         assert len(set(real)) == len(real)

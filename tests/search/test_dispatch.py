@@ -62,15 +62,13 @@ def test_auto_passes_over_what_cannot_and_what_is_not_preferred(monkeypatch: pyt
     assert choose(PROBLEM).name == "fast"
 
 
-def test_keops_says_when_there_is_no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keops_says_when_it_or_a_compiler_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler -O3")
-    with pytest.raises(ValueError, match=r"needs a C\+\+ compiler and no-such-compiler is not on the PATH"):
-        topk_inner_product(X, X, num_keys=2, backend="keops")
-
-
-def test_keops_says_when_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # noqa: ARG005
-    with pytest.raises(ValueError, match=r"pykeops is not installed \(pip install pykeops\)"):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    message = (
+        r"pykeops is not installed \(pip install pykeops\).*C\+\+ compiler and no-such-compiler is not on the PATH"
+    )
+    with pytest.raises(ValueError, match=message):
         topk_inner_product(X, X, num_keys=2, backend="keops")
 
 
@@ -115,11 +113,6 @@ def test_a_bad_input_is_refused_by_name(case: str) -> None:
     arguments, message = REFUSED[case]
     with pytest.raises(ValueError, match=message):
         topk_inner_product(**{"q": X, "k": X, "ptr_q": PTR, "ptr_k": PTR, "num_keys": 2, **arguments})
-
-
-def test_the_good_input_beside_them_is_answered() -> None:
-    index, _ = topk_inner_product(X, X, PTR, PTR, 2)
-    assert index.sort().values.tolist()[0] == [0, 1]
 
 
 @pytest.mark.cuda

@@ -9,13 +9,7 @@ import torch
 
 from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem, triton_search
-from graphgps_kmip.search.triton_search import (
-    PRECISIONS,
-    TILINGS,
-    Tiling,
-    search_triton,
-    triton_not_supported_reasons,
-)
+from graphgps_kmip.search.triton_search import PRECISIONS, TILINGS, Tiling, search_triton, triton_not_supported_reasons
 from tests.search.problems import pointer
 from tests.search.triton_runs import INTERPRETING, assembly_for, needs_triton, run_cases, three_ways
 
@@ -37,9 +31,7 @@ def test_the_kernel_passes_its_cases_in_a_process_of_its_own(interpret: bool, ma
     ("precision", "dtype", "instruction"),
     [
         ("fp16", "fp32", "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16"),
-        pytest.param(
-            *("tf32", "fp32", "wgmma.mma_async.sync.aligned.m64n64k8.f32.tf32.tf32"), marks=pytest.mark.thorough
-        ),
+        pytest.param("tf32", "fp32", "sync.aligned.m64n64k8.f32.tf32.tf32", marks=pytest.mark.thorough),
         pytest.param("exact", "fp64", "fma.rn.f64", marks=pytest.mark.thorough),
     ],
 )
@@ -60,7 +52,9 @@ def test_the_kernel_compiles_for_hopper_to_the_instructions_meant(
 @pytest.mark.parametrize(
     "tiling", [TILINGS[0], *(pytest.param(tiling, marks=pytest.mark.thorough) for tiling in TILINGS[1:])]
 )
-@pytest.mark.parametrize("capability", [100, *(pytest.param(one, marks=pytest.mark.thorough) for one in (80, 90, 120))])
+@pytest.mark.parametrize(
+    "capability", [100, *(pytest.param(card, marks=pytest.mark.thorough) for card in (80, 90, 120))]
+)
 def test_each_tiling_compiles_for_each_card(
     capability: int, tiling: Tiling, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -73,18 +67,17 @@ def test_each_tiling_compiles_for_each_card(
         assert "mma" in code
 
 
-def test_it_says_when_triton_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(triton_search, "is_installed", lambda: False)
-    assert "triton is not installed (pip install triton)" in triton_not_supported_reasons(problem())
-
-
 @needs_triton
-def test_it_runs_on_a_cpu_only_when_triton_interprets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_says_when_it_is_not_installed_and_runs_on_a_cpu_only_when_interpreted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "0")
     (reason,) = triton_not_supported_reasons(problem())
     assert "run on cuda, not on cpu" in reason
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert triton_not_supported_reasons(problem()) == []
+    monkeypatch.setattr(triton_search, "is_installed", lambda: False)
+    assert triton_not_supported_reasons(problem()) == ["triton is not installed (pip install triton)"]
 
 
 @needs_triton

@@ -13,23 +13,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
 #include "simd.h"
 #include "threads.h"
 
 #define BLOCK 64         /* targets that a thread takes at a time, whose gradients of kinds are added up */
 #define CHUNK (1 << 18)  /* edges of a chunk of the backward, more where one target has more */
-#define AHEAD 4          /* edges from one that is computed to one that is fetched: sources lie anywhere */
+#define AHEAD 4          /* edges from one that is computed to one that is fetched: sources are anywhere */
 #define RANGES 16        /* most ranges of sources: each walks all edges */
 #define CHAINS 8         /* partial sums of an inner product: one alone would wait for each addition */
 #define AT_ONCE 64       /* products of a query with all shared rows that are not worth a branch at each edge */
 #define OWN -1           /* number of a row of one edge, and of one of none */
 #define UNUSED -2
-#ifdef DOUBLE
-#define EXP exp
-#else
-#define EXP expf
-#endif
 
 typedef struct {
     const real *q, *k, *v, *e, *bias;    /* (M, C), (N, C), (N, C), (R, C), (R, H) or NULL */
@@ -39,12 +33,12 @@ typedef struct {
     const real *grad_sum, *grad_total;   /* (M, C), (M, H) */
     real *out, *total, *weight;          /* (M, C), (M, H), (E, H) or NULL */
     real *grad_q, *grad_k, *grad_v, *grad_e, *grad_bias; /* those of shared rows are in partial */
-    real *used, *grad_logit;             /* (edges of a chunk, H): weight behind dropout, gradient of the logit */
+    real *used, *grad_logit;             /* (edges of a chunk, H): weight after dropout, gradient of the logit */
     double *partial;                     /* (blocks of a chunk, kinds (C + H)): gradients of e and bias */
     int64_t first, last, edge;           /* targets of the chunk, its first edge */
     long num_targets, num_sources, ranges;
-    int heads, dim, kinds, own;          /* H, D, shared rows (at most 32), whether there may be others */
-    real limit, eps, scale, kept;        /* kept is 1 / (1 - dropout) */
+    int heads, dim, kinds, has_own;      /* H, D, shared rows (at most 32), whether there may be others */
+    real limit, eps, scale, keep_scale;  /* keep_scale is 1 / (1 - dropout) */
     atomic_int failed;
     Queue queue;
 } Clamped;
@@ -76,7 +70,7 @@ INLINE void add_product(real *restrict sum, const real *restrict factor, const r
         for (int d = 0; d < dim; d++) sum[d] = MULTIPLY_ADD(factor[h] * values[d], e[d], once ? 0 : sum[d]);
 }
 
-/* What a pass holds of a target: its query times the scale, (C), and behind it that times the shared rows, (kinds, C),
+/* What a pass holds of a target: its query times the scale, (C), and after it that times the shared rows, (kinds, C),
  * each made when its first edge comes, or all at once where that is less work. */
 typedef struct {
     real *query;
@@ -115,7 +109,7 @@ INLINE void fetch(const Clamped *c, const real *rows, int64_t edge, int64_t end)
 }
 
 INLINE void fetch_features(const Clamped *c, int64_t edge, int64_t end) {
-    if (c->own && edge < end && c->kind[c->row[edge]] == OWN) fetch_row(c, c->e, c->row[edge]);
+    if (c->has_own && edge < end && c->kind[c->row[edge]] == OWN) fetch_row(c, c->e, c->row[edge]);
 }
 
 /* Logits of an edge, not yet clamped. */
@@ -123,7 +117,7 @@ INLINE void logits(const Clamped *c, Query *query, int64_t edge, int heads, int 
     long row = c->row[edge], width = (long)heads * dim;
     const real *key = c->k + c->source[edge] * width;
     int kind = c->kind[row];
-    if (c->own && kind == OWN) dots(query->query, key, c->e + row * width, heads, dim, logit);
+    if (c->has_own && kind == OWN) dots(query->query, key, c->e + row * width, heads, dim, logit);
     else dots(times_kind(c, query, kind, heads, dim), key, NULL, heads, dim, logit);
     if (c->bias)
         for (int h = 0; h < heads; h++) logit[h] += c->bias[row * heads + h];
@@ -149,7 +143,7 @@ INLINE void forward_target(const Clamped *c, long target, real *queries, real *s
         for (int h = 0; h < heads; h++) {
             score[h] = score_of(score[h], c->limit);
             total[h] += score[h];
-            use[h] = !c->keep ? score[h] : c->keep[edge * heads + h] ? score[h] * c->kept : 0;
+            use[h] = !c->keep ? score[h] : c->keep[edge * heads + h] ? score[h] * c->keep_scale : 0;
         }
         if (c->weight) memcpy(c->weight + edge * heads, score, heads * sizeof(real));
         if (c->v) add(out, use, c->v + c->source[edge] * width, heads, dim);
@@ -183,12 +177,12 @@ INLINE void backward_target(const Clamped *c, long target, real *queries, double
         dots(grad, c->v + c->source[edge] * width, NULL, heads, dim, product);
         for (int h = 0; h < heads; h++) {
             real weight = score_of(score[h], c->limit);
-            real factor = !c->keep ? 1 : c->keep[edge * heads + h] ? c->kept : 0;
+            real factor = !c->keep ? 1 : c->keep[edge * heads + h] ? c->keep_scale : 0;
             int held = score[h] > c->limit || score[h] < -c->limit;
             used[h] = weight * factor;
             grad_logit[h] = held ? 0 : (product[h] * factor - c->grad_total[target * heads + h]) * weight;
         }
-        if (c->own && kind == OWN) {
+        if (c->has_own && kind == OWN) {
             add_product(grad_q, grad_logit, key, c->e + row * width, heads, dim, 0);
             add_product(c->grad_e + row * width, grad_logit, key, query.query, heads, dim, 1);
             if (c->bias) memcpy(c->grad_bias + row * heads, grad_logit, heads * sizeof(real));
@@ -207,15 +201,18 @@ INLINE void backward_target(const Clamped *c, long target, real *queries, double
     for (long i = 0; i < width; i++) grad_q[i] *= c->scale;
 }
 
+static real *allocate(const Clamped *c, long count) {
+    real *memory = malloc(count * sizeof(real));
+    if (!memory) atomic_store((atomic_int *)&c->failed, 1);
+    return memory;
+}
+
 /* dk = sum dz e q, dv = sum w g, over the edges of the chunk that come from one range of sources */
 INLINE void backward_sources(const Clamped *c, long range, int heads, int dim) {
     long width = (long)heads * dim, step = (c->num_sources + c->ranges - 1) / c->ranges;
     int64_t begin = range * step, end = begin + step;
-    real *queries = malloc((1 + c->kinds) * width * sizeof(real));
-    if (!queries) {
-        atomic_store((atomic_int *)&c->failed, 1);
-        return;
-    }
+    real *queries = allocate(c, (1 + c->kinds) * width);
+    if (!queries) return;
     int64_t last = c->ptr[c->last];
     for (long target = c->first; target < c->last; target++) {
         Query query = query_of(c, target, queries, heads, dim);
@@ -227,7 +224,8 @@ INLINE void backward_sources(const Clamped *c, long range, int heads, int dim) {
             fetch(c, c->grad_v, edge + AHEAD, last);
             if (source < begin || source >= end) continue;
             real *grad_k = c->grad_k + source * width;
-            if (c->own && kind == OWN) add_product(grad_k, c->grad_logit + at, query.query, c->e + row * width, heads, dim, 0);
+            if (c->has_own && kind == OWN)
+                add_product(grad_k, c->grad_logit + at, query.query, c->e + row * width, heads, dim, 0);
             else add(grad_k, c->grad_logit + at, times_kind(c, &query, kind, heads, dim), heads, dim);
             add(c->grad_v + source * width, c->used + at, c->grad_sum + target * width, heads, dim);
         }
@@ -247,11 +245,8 @@ INLINE void backward_sources(const Clamped *c, long range, int heads, int dim) {
 static void *forward_targets(void *argument) {
     Clamped *c = argument;
     long width = (long)c->heads * c->dim, end;
-    real *queries = malloc(((1 + c->kinds) * width + 2 * c->heads) * sizeof(real));
-    if (!queries) {
-        atomic_store(&c->failed, 1);
-        return NULL;
-    }
+    real *queries = allocate(c, (1 + c->kinds) * width + 2 * c->heads);
+    if (!queries) return NULL;
     for (long target; (target = take(&c->queue, BLOCK, &end)) < end;)
         for (; target < end; target++) {
             OF_WIDTH(forward_target, c, target, queries, queries + (1 + c->kinds) * width);
@@ -263,11 +258,8 @@ static void *forward_targets(void *argument) {
 static void *backward_targets(void *argument) {
     Clamped *c = argument;
     long width = (long)c->heads * c->dim, end;
-    real *queries = malloc(((1 + 2 * c->kinds) * width + 2 * c->heads) * sizeof(real));
-    if (!queries) {
-        atomic_store(&c->failed, 1);
-        return NULL;
-    }
+    real *queries = allocate(c, (1 + 2 * c->kinds) * width + 2 * c->heads);
+    if (!queries) return NULL;
     for (long at; (at = take(&c->queue, BLOCK, &end)) < end;) {
         double *partial = c->partial + at / BLOCK * c->kinds * (width + c->heads);
         memset(partial, 0, c->kinds * (width + c->heads) * sizeof(double));
@@ -282,12 +274,6 @@ static void *backward_ranges(void *argument) {
     long end;
     for (long range; (range = take(&c->queue, 1, &end)) < end;) { OF_WIDTH(backward_sources, c, range); }
     return NULL;
-}
-
-static void run(Clamped *c, void *(*work)(void *), long items, int num_threads) {
-    atomic_store(&c->queue.next, 0);
-    c->queue.items = items;
-    run_parallel(work, c, num_threads);
 }
 
 /* Numbers the rows that several edges share: all of them where they are few. Returns 1 if there are too many. */
@@ -328,72 +314,69 @@ int edges_by_target(const int64_t *edges, long num_edges, long num_targets, long
     return 0;
 }
 
-/* Output and sums, where v is not NULL; normalised weights of the edges, where weight is not. Returns 0, or ENOMEM. */
-int clamped_forward(const real *q, const real *k, const real *v, const real *e, const real *bias, const int64_t *edges,
-                    const int64_t *ptr, const int32_t *kind, const int32_t *shared, const uint8_t *keep, long num_edges,
-                    long num_targets, long num_sources, long num_rows, int heads, int dim, int kinds, double limit,
-                    double eps, double scale, double dropout, int num_threads, real *out, real *total, real *weight) {
-    Clamped c = {.q = q, .k = k, .v = v, .e = e, .bias = bias, .source = edges, .row = edges + 2 * num_edges,
-                 .kind = kind, .shared = shared, .own = num_rows > kinds, .ptr = ptr, .keep = keep, .num_targets = num_targets,
-                 .num_sources = num_sources, .heads = heads, .dim = dim, .kinds = kinds, .limit = (real)limit,
-                 .eps = (real)eps, .scale = (real)scale, .kept = (real)(1 / (1 - dropout)), .out = out, .total = total, .weight = weight};
-    run(&c, forward_targets, num_targets, num_threads);
-    return atomic_load(&c.failed) ? ENOMEM : 0;
-}
-
-/* The targets behind the chunk that begins with `first`. */
+/* The targets after the chunk that begins with `first`. */
 static long chunk_end(const int64_t *ptr, long num_targets, long first) {
     long last = first + 1;
     while (last < num_targets && ptr[last + 1] - ptr[first] <= CHUNK) last++;
     return last;
 }
 
-/* Returns 0, or ENOMEM. */
-int clamped_backward(const real *q, const real *k, const real *v, const real *e, const real *bias, const int64_t *edges,
-                     const int64_t *ptr, const int32_t *kind, const int32_t *shared, const uint8_t *keep, long num_edges,
-                     long num_targets, long num_sources, long num_rows, int heads, int dim, int kinds, double limit,
-                     double eps, double scale, double dropout, int num_threads, const real *grad_sum,
-                     const real *grad_total, real *grad_q, real *grad_k, real *grad_v, real *grad_e, real *grad_bias) {
-    Clamped c = {.q = q, .k = k, .v = v, .e = e, .bias = bias, .source = edges, .row = edges + 2 * num_edges,
-                 .kind = kind, .shared = shared, .own = num_rows > kinds, .ptr = ptr, .keep = keep, .num_targets = num_targets,
-                 .num_sources = num_sources, .heads = heads, .dim = dim, .kinds = kinds, .limit = (real)limit,
-                 .eps = (real)eps, .scale = (real)scale, .kept = (real)(1 / (1 - dropout)),
-                 .grad_sum = grad_sum, .grad_total = grad_total, .grad_q = grad_q, .grad_k = grad_k, .grad_v = grad_v,
-                 .grad_e = grad_e, .grad_bias = grad_bias, .ranges = num_threads < RANGES ? num_threads : RANGES};
-    long width = (long)heads * dim, of_kinds = kinds * (width + heads), most_edges = 1, most_targets = 1;
-    for (long first = 0, last; first < num_targets; first = last) {
-        last = chunk_end(ptr, num_targets, first);
+static int backward(Clamped *c, long num_rows, int num_threads) {
+    const int64_t *ptr = c->ptr;
+    long width = (long)c->heads * c->dim, of_kinds = c->kinds * (width + c->heads), most_edges = 1, most_targets = 1;
+    for (long first = 0, last; first < c->num_targets; first = last) {
+        last = chunk_end(ptr, c->num_targets, first);
         most_edges = ptr[last] - ptr[first] > most_edges ? ptr[last] - ptr[first] : most_edges;
         most_targets = last - first > most_targets ? last - first : most_targets;
     }
-    c.used = malloc(2 * most_edges * heads * sizeof(real));
-    c.grad_logit = c.used + most_edges * heads;
-    c.partial = malloc((most_targets + BLOCK - 1) / BLOCK * (of_kinds + 1) * sizeof(double));
+    c->used = malloc(2 * most_edges * c->heads * sizeof(real));
+    c->grad_logit = c->used + most_edges * c->heads;
+    c->partial = malloc((most_targets + BLOCK - 1) / BLOCK * (of_kinds + 1) * sizeof(double));
     double *sums = calloc(of_kinds + 1, sizeof(double));
-    int failed = !c.used || !c.partial || !sums;
-    memset(grad_k, 0, num_sources * width * sizeof(real));
-    memset(grad_v, 0, num_sources * width * sizeof(real));
+    int failed = !c->used || !c->partial || !sums;
+    memset(c->grad_k, 0, c->num_sources * width * sizeof(real));
+    memset(c->grad_v, 0, c->num_sources * width * sizeof(real));
     for (long r = 0; r < num_rows; r++)
-        if (kind[r] == UNUSED) {
-            memset(grad_e + r * width, 0, width * sizeof(real));
-            if (bias) memset(grad_bias + r * heads, 0, heads * sizeof(real));
+        if (c->kind[r] == UNUSED) {
+            memset(c->grad_e + r * width, 0, width * sizeof(real));
+            if (c->bias) memset(c->grad_bias + r * c->heads, 0, c->heads * sizeof(real));
         }
-    for (c.first = 0; !failed && c.first < num_targets; c.first = c.last) {
-        c.last = chunk_end(ptr, num_targets, c.first);
-        c.edge = ptr[c.first];
-        run(&c, backward_targets, c.last - c.first, num_threads);
-        for (long block = 0; block * BLOCK < c.last - c.first; block++)
-            for (long i = 0; i < of_kinds; i++) sums[i] += c.partial[block * of_kinds + i];
-        run(&c, backward_ranges, c.ranges, num_threads);
-        failed = atomic_load(&c.failed);
+    for (c->first = 0; !failed && c->first < c->num_targets; c->first = c->last) {
+        c->last = chunk_end(ptr, c->num_targets, c->first);
+        c->edge = ptr[c->first];
+        run_queue(&c->queue, backward_targets, c, c->last - c->first, num_threads);
+        for (long block = 0; block * BLOCK < c->last - c->first; block++)
+            for (long i = 0; i < of_kinds; i++) sums[i] += c->partial[block * of_kinds + i];
+        run_queue(&c->queue, backward_ranges, c, c->ranges, num_threads);
+        failed = atomic_load(&c->failed);
     }
-    for (long r = 0; !failed && r < kinds; r++) {
-        for (long i = 0; i < width; i++) grad_e[shared[r] * width + i] = (real)sums[r * width + i];
-        for (int h = 0; bias && h < heads; h++)
-            grad_bias[(long)shared[r] * heads + h] = (real)sums[kinds * width + r * heads + h];
+    for (long r = 0; !failed && r < c->kinds; r++) {
+        for (long i = 0; i < width; i++) c->grad_e[c->shared[r] * width + i] = (real)sums[r * width + i];
+        for (int h = 0; c->bias && h < c->heads; h++)
+            c->grad_bias[(long)c->shared[r] * c->heads + h] = (real)sums[c->kinds * width + r * c->heads + h];
     }
     free(sums);
-    free(c.used);
-    free(c.partial);
-    return failed ? ENOMEM : 0;
+    free(c->used);
+    free(c->partial);
+    return failed;
+}
+
+/* Forward where grad_sum is NULL: output and sums, where v is not NULL, and normalised weights of the edges, where weight
+ * is not; else backward. Returns 0, or ENOMEM. */
+int clamped_attention(const real *q, const real *k, const real *v, const real *e, const real *bias, const int64_t *edges,
+                      const int64_t *ptr, const int32_t *kind, const int32_t *shared, const uint8_t *keep,
+                      long num_edges, long num_targets, long num_sources, long num_rows, int heads, int dim, int kinds,
+                      double limit, double eps, double scale, double dropout, int num_threads, real *out, real *total,
+                      real *weight, const real *grad_sum, const real *grad_total, real *grad_q, real *grad_k,
+                      real *grad_v, real *grad_e, real *grad_bias) {
+    Clamped c = {.q = q, .k = k, .v = v, .e = e, .bias = bias, .source = edges, .row = edges + 2 * num_edges,
+                 .kind = kind, .shared = shared, .has_own = num_rows > kinds, .ptr = ptr, .keep = keep,
+                 .num_targets = num_targets, .num_sources = num_sources, .heads = heads, .dim = dim, .kinds = kinds,
+                 .limit = (real)limit, .eps = (real)eps, .scale = (real)scale,
+                 .keep_scale = (real)(1 / (1 - dropout)), .out = out, .total = total, .weight = weight,
+                 .grad_sum = grad_sum, .grad_total = grad_total, .grad_q = grad_q, .grad_k = grad_k, .grad_v = grad_v,
+                 .grad_e = grad_e, .grad_bias = grad_bias, .ranges = num_threads < RANGES ? num_threads : RANGES};
+    if (grad_sum) return backward(&c, num_rows, num_threads) ? ENOMEM : 0;
+    run_queue(&c.queue, forward_targets, &c, num_targets, num_threads);
+    return atomic_load(&c.failed) ? ENOMEM : 0;
 }

@@ -5,8 +5,7 @@ seconds at the first use buy code for exactly this CPU (`native_flag`). Without 
 torch and say so once.
 
 A library that is loaded runs with the rights of the user. So folder and file must belong to this user, and neither may
-be writable by group or others. The folder is opened before it is checked, and the library is loaded through what was
-opened: a path that somebody exchanges in between leads nowhere else.
+be writable by group or others.
 """
 
 from __future__ import annotations
@@ -39,13 +38,10 @@ from graphgps_kmip.ops.native.instruction_sets import (
     INSTRUCTION_SETS,
     chosen_instruction_set,
     machine,
-    system_fact,
 )
 
 logger = logging.getLogger(__name__)
 
-OPEN_FILES = Path("/proc/self/fd")  # of Linux; elsewhere a library is loaded by its path
-_descriptors: dict[Path, int] = {}  # of folders that were checked
 _switched_off: list[bool] = []  # one entry for each open block of `without_kernels`
 
 
@@ -58,25 +54,22 @@ def cache_folder() -> Path:
 
     Where it cannot be written or trusted: a temporary folder, one for the process, which is removed at its end.
     """
+    name, base = os.environ.get("GRAPHGPS_KMIP_CACHE"), os.environ.get("XDG_CACHE_HOME")
     try:
-        own = _chosen_folder()
+        folder = Path(name or Path(base or Path.home() / ".cache") / "graphgps_kmip").absolute()
     except RuntimeError as error:  # a user without an entry, as in some containers
-        return _temporary(f"there is no home folder ({error}) and GRAPHGPS_KMIP_CACHE is not set")
+        return _temporary_folder(f"there is no home folder ({error}) and GRAPHGPS_KMIP_CACHE is not set")
     try:
-        _make(own)
-        _checked(own)
-        with tempfile.TemporaryFile(dir=own):
-            return own
+        # for this user only: Path.mkdir gives its mode to the last folder only
+        for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
+        _check_owner(folder, folder.stat(), stat.S_ISDIR)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
     except OSError as error:
-        return _temporary(f"{own} cannot be written ({error})")
+        return _temporary_folder(f"{folder} cannot be written ({error})")
     except Untrusted as error:
-        return _temporary(str(error))
-
-
-def _chosen_folder() -> Path:
-    if chosen := os.environ.get("GRAPHGPS_KMIP_CACHE"):
-        return Path(chosen).absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "graphgps_kmip"
+        return _temporary_folder(str(error))
 
 
 def load_trusted(library: Path) -> ctypes.CDLL:
@@ -86,41 +79,14 @@ def load_trusted(library: Path) -> ctypes.CDLL:
         Untrusted: its folder or itself belongs to somebody else, may be written by others, or is no regular file.
         OSError: it is not there, or damaged.
     """
-    folder = _checked(library.parent)
-    if folder is None:
-        return ctypes.CDLL(str(library))
-    file = os.open(library.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        _check(library, os.fstat(file), stat.S_ISREG)
-    finally:
-        os.close(file)
-    opened = OPEN_FILES / str(folder) / library.name  # nobody else can exchange a file in a folder of ours
-    return ctypes.CDLL(str(opened if opened.exists() else library))
+    _check_owner(library.parent, library.parent.stat(), stat.S_ISDIR)
+    _check_owner(library, library.lstat(), stat.S_ISREG)
+    return ctypes.CDLL(str(library))
 
 
-def _checked(folder: Path) -> int | None:
-    """Return an open descriptor of a folder of ours; None where the system knows no owners (Windows).
-
-    It stays open: the loader takes two libraries of one name, number of the descriptor included, for the same.
-    """
-    if not hasattr(os, "geteuid"):
-        return None
-    descriptor = _descriptors.get(folder)
-    if descriptor is None or not _is_open(descriptor, folder):
-        descriptor = _descriptors[folder] = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    _check(folder, os.fstat(descriptor), stat.S_ISDIR)
-    return descriptor
-
-
-def _is_open(descriptor: int, folder: Path) -> bool:
-    """Whether a descriptor is still that of the folder: it may have been closed, the folder made anew."""
-    try:
-        return os.path.samestat(os.fstat(descriptor), folder.stat())
-    except OSError:
-        return False
-
-
-def _check(path: Path, status: os.stat_result, is_kind: Callable[[int], bool]) -> None:
+def _check_owner(path: Path, status: os.stat_result, is_kind: Callable[[int], bool]) -> None:
+    if not hasattr(os, "geteuid"):  # Windows knows no owners
+        return
     if not is_kind(status.st_mode):
         raise Untrusted(f"{path} is neither a folder nor a plain file")
     if status.st_uid != os.geteuid():
@@ -135,15 +101,9 @@ def _check(path: Path, status: os.stat_result, is_kind: Callable[[int], bool]) -
         )
 
 
-def _make(folder: Path) -> None:
-    """Make a folder, and those above it, for this user only: ``Path.mkdir`` gives its mode to the last one only."""
-    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
-        missing.mkdir(mode=0o700, exist_ok=True)
-
-
-def _temporary(reason: str) -> Path:
+def _temporary_folder(reason: str) -> Path:
     folder = _process_folder(os.getpid())
-    _say_once(reason, folder)
+    _warn_once(reason, folder)
     return folder
 
 
@@ -151,33 +111,24 @@ def _temporary(reason: str) -> Path:
 def _process_folder(process: int) -> Path:
     # mkdtemp and not a fixed name: a folder that others could have made must not be trusted
     folder = Path(tempfile.mkdtemp(prefix="graphgps_kmip-"))
-    atexit.register(_remove, folder, process)
+
+    def remove() -> None:
+        if os.getpid() == process:  # not in a fork, whose parent goes on
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
     return folder
 
 
 @functools.cache
-def _say_once(reason: str, folder: Path) -> None:
+def _warn_once(reason: str, folder: Path) -> None:
     logger.warning("%s: compiled kernels are stored in %s, for this process only", reason, folder)
-
-
-def _remove(folder: Path, process: int) -> None:
-    if os.getpid() == process:  # not in a fork, whose parent goes on
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 SOURCES = Path(__file__).parent
 CPU_LINES = ("model name", "flags", "Features", "CPU implementer", "CPU part")  # of /proc/cpuinfo, on x86-64 and Arm
 # Loops over K slots and D channels are short: -O3 unrolls them. No -ffast-math: infinities mark missing slots.
-FLAGS = (
-    "-O3",
-    "-std=gnu11",
-    "-shared",
-    "-fPIC",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-ffp-contract=fast",
-    "-pthread",
-)
+FLAGS = tuple("-O3 -std=gnu11 -shared -fPIC -fno-math-errno -fno-trapping-math -ffp-contract=fast -pthread".split())
 MORE_FLAGS = "GRAPHGPS_KMIP_CFLAGS"  # environment variable, such as "-fsanitize=address,undefined -g -O1"
 LOCK_SECONDS = 120  # another process compiles for 2 s; waiting longer means that it hangs
 
@@ -200,8 +151,8 @@ def load(name: str, *flags: str) -> ctypes.CDLL:
         InputError: ``GRAPHGPS_KMIP_ISA`` names no instruction set of this CPU.
     """
     flags += tuple(shlex.split(os.environ.get(MORE_FLAGS, "")))
-    if (chosen := chosen_instruction_set()) != AUTO:
-        flags += INSTRUCTION_SETS[chosen].flags
+    if (instruction_set := chosen_instruction_set()) != AUTO:
+        flags += INSTRUCTION_SETS[instruction_set].flags
     library = _cached_library(name, flags)
     try:
         return load_trusted(library)
@@ -284,8 +235,8 @@ def pointer(tensor: Tensor | None, *, rows: bool = False) -> ctypes.c_void_p:
 
 def compiler() -> str | None:
     """Name the C compiler: ``CC`` where it is set, else the first of cc, gcc, clang; None when there is none."""
-    wanted = (os.environ["CC"].split()[0],) if os.environ.get("CC", "").strip() else ("cc", "gcc", "clang")
-    return next((found for name in wanted if (found := shutil.which(name))), None)
+    names = os.environ.get("CC", "").split()[:1] or ["cc", "gcc", "clang"]
+    return next(filter(None, map(shutil.which, names)), None)
 
 
 def _cached_library(name: str, flags: tuple[str, ...]) -> Path:
@@ -296,7 +247,8 @@ def _cached_library(name: str, flags: tuple[str, ...]) -> Path:
             "(Debian, Ubuntu: apt install gcc; macOS: xcode-select --install; conda: conda install gcc_linux-64), "
             "or set CC"
         )
-    parts = [*_sources(name), command, _version(command), *FLAGS, *flags, _cpu()]
+    sources = [path.read_text() for path in (SOURCES / f"{name}.c", *sorted(SOURCES.glob("*.h")))]
+    parts = [*sources, command, _version(command), *FLAGS, *flags, _cpu()]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
     try:
         library = cache_folder() / f"{Path(name).name}-{key[:20]}{'.dll' if sys.platform == 'win32' else '.so'}"
@@ -313,14 +265,10 @@ def _cached_library(name: str, flags: tuple[str, ...]) -> Path:
 
 
 def _compile(command: list[str], source: Path, library: Path) -> None:
-    forced = any(word.startswith("-march=") for word in command)
+    forced = any(flag.startswith("-march=") for flag in command)
     for native in ([],) if forced else ([native_flag()], []):  # second try: compilers that do not know this CPU
         unfinished = library.with_name(f"{library.name}.{os.getpid()}.part")
-        words = [*command, *native, str(source), "-o", str(unfinished), "-lm"]
-        try:
-            done = subprocess.run(words, capture_output=True, text=True, check=False)
-        except OSError as error:
-            raise NoKernel(f"{command[0]} cannot be started: {error}") from error
+        done = _run([*command, *native, str(source), "-o", str(unfinished), "-lm"])
         if done.returncode == 0:
             unfinished.chmod(0o700)  # whatever the umask
             unfinished.replace(library)
@@ -328,31 +276,31 @@ def _compile(command: list[str], source: Path, library: Path) -> None:
         if native:
             logger.warning(
                 "%s cannot compile %s for this CPU (%s): it is compiled for any, which is slower",
-                *(command[0], source.name, _complaint(done)),
+                *(command[0], source.name, _first_error(done)),
             )
     unfinished.unlink(missing_ok=True)
-    raise NoKernel(f"{command[0]} cannot compile {source.name}: {_complaint(done)}")
+    raise NoKernel(f"{command[0]} cannot compile {source.name}: {_first_error(done)}")
 
 
 def native_flag() -> str:
-    """Return the compiler's word for all that this CPU has: clang, Apple's too, knows only one of the two on Arm."""
+    """Return the compiler's flag for all that this CPU has: clang, Apple's too, knows only one of the two on Arm."""
     return "-mcpu=native" if machine() == ARM else "-march=native"
 
 
-def _complaint(done: subprocess.CompletedProcess[str]) -> str:
+def _first_error(done: subprocess.CompletedProcess[str]) -> str:
     lines = done.stderr.splitlines() or [f"exit code {done.returncode}"]
     return next((line for line in lines if "error" in line), lines[-1])
 
 
-def _sources(name: str) -> list[str]:
-    return [path.read_text() for path in (SOURCES / f"{name}.c", *sorted(SOURCES.glob("*.h")))]
-
-
 def _version(command: str) -> str:
+    return _run([command, "--version"]).stdout
+
+
+def _run(argv: list[str]) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run([command, "--version"], capture_output=True, text=True, check=False).stdout
+        return subprocess.run(argv, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise NoKernel(f"{command} cannot be started: {error}") from error
+        raise NoKernel(f"{argv[0]} cannot be started: {error}") from error
 
 
 def _cpu() -> str:
@@ -360,5 +308,5 @@ def _cpu() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.machine() + platform.processor() + system_fact("machdep.cpu.brand_string")
+        return platform.machine() + platform.processor() + platform.node()
     return "\n".join(sorted({line for line in lines if line.startswith(CPU_LINES)}))

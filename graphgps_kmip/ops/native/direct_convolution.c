@@ -1,14 +1,13 @@
 /* Circular convolutions of small graphs by sums over all places, and gates between them, forward and backward, on a CPU
- * (called by ops/direct_convolution.py).
+ * (called by ops/circular_convolution.py).
  *
  * A thread takes all graphs of one size and LANES channels of them: no two threads add to one filter, and results repeat
- * bit for bit. A filter stands twice in a row, its "ring", so that no sum wraps around.
+ * bit for bit. A filter is there twice in a row, its "ring", so that no sum wraps around.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
 #include "simd.h"
 #include "threads.h"
 
@@ -33,7 +32,7 @@ typedef struct {
     char *memory;
     real *ring, *back;          /* filters forwards and backwards, `ring_size` each */
     real *own_ring;             /* what was convolved, backwards */
-    real *value, *convolved;    /* before and behind each convolution, `places` each, one value more */
+    real *value, *convolved;    /* before and after each convolution, `places` each, one value more */
     real *grad, *sum, *grad_filter;
     long places, ring_size;     /* numbers of one array */
 } Scratch;
@@ -73,7 +72,7 @@ INLINE vec times(vec a, int is_gated, Column gate, long t) {
 INLINE vec at(const real *x, long t) { return load(x + t * LANES); }
 INLINE void to(real *x, long t, vec a) { store(x + t * LANES, a); }
 
-/* Zeros behind the last place, which a block reads. */
+/* Zeros after the last place, which a block reads. */
 INLINE void end_with_zeros(real *x, long n) {
     for (long t = n; t % BLOCK; t++) to(x, t, set1(0));
 }
@@ -100,9 +99,9 @@ static void convolve(const real *restrict x, const real *restrict ring, long n, 
             for (int j = 0; j < 2 * BLOCK - 1; j++) tap[j] = at(ring, n + t - i + 1 + j);
             UNROLL
             for (int s = 0; s < BLOCK; s++) {
-                vec one = at(x, i + s);
+                vec value = at(x, i + s);
                 UNROLL
-                for (int r = 0; r < BLOCK; r++) sum[r] = fma_(one, tap[r - s + BLOCK - 1], sum[r]);
+                for (int r = 0; r < BLOCK; r++) sum[r] = fma_(value, tap[r - s + BLOCK - 1], sum[r]);
             }
         }
         UNROLL
@@ -120,7 +119,7 @@ INLINE Column part_of(const Direct *d, const real *values, long start, int q, in
 #define GRAD(q) part_of(d, d->grad_values, start, q, channel, count)
 #define OUT(array) ((Column){(real *)(array) + start * d->dim + channel, d->dim, count})
 
-/* The values before and behind each convolution. */
+/* The values before and after each convolution. */
 static void through(const Direct *d, Scratch *s, long start, long n, int channel, int count) {
     Column value = GATE(d->num_gates), first = GATE(0);
     EACH_PLACE(n) to(s->value, t, times(get(value, t), d->gate_first, first, t));
@@ -135,8 +134,8 @@ static void through(const Direct *d, Scratch *s, long start, long n, int channel
 
 /* With y = f * x: dx = (f backwards) * dy, df = (x backwards) * dy; with v = p y: dp = y dv, dy = p dv. */
 static void backward(const Direct *d, Scratch *s, long start, long n, int channel, int count) {
-    Column given = OUT(d->grad_out), of_value = GRAD(d->num_gates);
-    EACH_PLACE(n) to(s->grad, t, get(given, t));
+    Column grad_out = OUT(d->grad_out), of_value = GRAD(d->num_gates);
+    EACH_PLACE(n) to(s->grad, t, get(grad_out, t));
     for (int k = d->num_filters - 1; k >= 0; k--) {
         real *of_filter = s->grad_filter + k * s->places;
         if (d->num_gates) {
@@ -212,7 +211,6 @@ int direct_convolution(const real *values, const real *filters, const real *grad
                 .grad_filters = grad_filters, .size = size, .first = first, .start = start, .num_sizes = num_sizes,
                 .largest = num_sizes ? size[num_sizes - 1] : 0, .dim = dim, .num_filters = num_filters,
                 .num_gates = num_gates, .gate_first = gate_first};
-    d.queue.items = num_sizes * ((dim + LANES - 1) / LANES);
-    run_parallel(work, &d, num_threads);
+    run_queue(&d.queue, work, &d, num_sizes * ((dim + LANES - 1) / LANES), num_threads);
     return atomic_load(&d.failed);
 }

@@ -13,7 +13,7 @@
 
 #define NODES 64 /* that a thread takes at a time */
 #define FEW 12   /* edges that are found by passes over all keys rather than by a heap */
-#define LANES 8  /* keys of a vector; behind the last are some of no meaning */
+#define LANES 8  /* keys of a vector; after the last are some of no meaning */
 #define SHORT 512 /* keys of which this is so */
 
 enum { RESERVOIR, UNIFORM, LARGEST };
@@ -101,7 +101,7 @@ static void sink(int64_t *heap, int64_t size, int64_t at) {
 
 /* The places of the k smallest keys in increasing order; of keys equal to the largest of them, the first. */
 static void smallest(const int64_t *key, int64_t degree, int64_t k, int64_t *heap, int64_t first, int64_t *ids) {
-    int64_t equal = k, found = 0;
+    int64_t equal = k, filled = 0;
     memcpy(heap, key, k * sizeof(int64_t));
     for (int64_t at = k / 2; at-- > 0;) sink(heap, k, at);
     for (int64_t j = k; j < degree; j++)
@@ -110,8 +110,8 @@ static void smallest(const int64_t *key, int64_t degree, int64_t k, int64_t *hea
             sink(heap, k, 0);
         }
     for (int64_t i = 0; i < k; i++) equal -= heap[i] < heap[0];
-    for (int64_t j = 0; found < k; j++)
-        if (key[j] < heap[0] || (key[j] == heap[0] && equal-- > 0)) ids[found++] = first + j;
+    for (int64_t j = 0; filled < k; j++)
+        if (key[j] < heap[0] || (key[j] == heap[0] && equal-- > 0)) ids[filled++] = first + j;
 }
 
 /* The same of a few keys, without a branch that depends on them: 0 where keys are equal.
@@ -134,9 +134,9 @@ static int few_smallest(int64_t *key, int64_t degree, int64_t k, int64_t first, 
     }
     for (int64_t j = 0; j < degree; j++) count += key[j] <= bound;
     if (count != k) return 0;
-    for (int64_t j = 0, found = 0; j < degree; j++) {
-        place[found] = first + j;
-        found += key[j] <= bound;
+    for (int64_t j = 0, filled = 0; j < degree; j++) {
+        place[filled] = first + j;
+        filled += key[j] <= bound;
     }
     memcpy(ids, place, k * sizeof(int64_t));
     return 1;
@@ -203,13 +203,13 @@ static inline int64_t rank_of(const uint64_t *bits, const int64_t *rank, int64_t
     return rank[node / WORD] + __builtin_popcountll(lower);
 }
 
-/* Which row each source is: rows of `found` are the given ones, then the other sources in increasing order.
+/* Which row each source is: rows of `all_rows` are the given ones, then the other sources in increasing order.
  *
- * bits (zeros) and rank have an element for each 64 nodes; row_of, place and found as many as they may need. Returns the
+ * bits (zeros) and rank have an element for each 64 nodes; row_of, place and all_rows as many as they may need. Returns the
  * number of all rows.
  */
 int64_t layer_rows(const int64_t *rows, int64_t num_rows, const int64_t *source, int64_t num_sources, int64_t num_words,
-                   uint64_t *bits, int64_t *rank, int64_t *row_of, int64_t *found, int64_t *place) {
+                   uint64_t *bits, int64_t *rank, int64_t *row_of, int64_t *all_rows, int64_t *place) {
     int64_t count = 0, next = num_rows;
     for (int64_t i = 0; i < num_rows; i++) bits[rows[i] / WORD] |= (uint64_t)1 << (rows[i] % WORD);
     for (int64_t e = 0; e < num_sources; e++) bits[source[e] / WORD] |= (uint64_t)1 << (source[e] % WORD);
@@ -220,13 +220,13 @@ int64_t layer_rows(const int64_t *rows, int64_t num_rows, const int64_t *source,
     for (int64_t i = 0; i < count; i++) row_of[i] = -1;
     for (int64_t i = 0; i < num_rows; i++) {
         row_of[rank_of(bits, rank, rows[i])] = i;
-        found[i] = rows[i];
+        all_rows[i] = rows[i];
     }
     for (int64_t word = 0, i = 0; word < num_words; word++)
         for (uint64_t left = bits[word]; left; left &= left - 1, i++)
             if (row_of[i] < 0) {
                 row_of[i] = next;
-                found[next++] = word * WORD + __builtin_ctzll(left);
+                all_rows[next++] = word * WORD + __builtin_ctzll(left);
             }
     for (int64_t e = 0; e < num_sources; e++) place[e] = row_of[rank_of(bits, rank, source[e])];
     return next;

@@ -2,7 +2,7 @@
  *
  * One unit of work is one head of one graph: its keys and values are packed channel by channel, so that a vector holds
  * consecutive keys, and QUERIES queries pass over them tile by tile with a running maximum and sum (Milakov and
- * Gimelshein 2018; the backward computes the weights again, as Dao et al. 2022). Nothing is padded, no weight is kept.
+ * Gimelshein 2018; the backward computes the weights again, as Dao et al. 2022). Nothing is padded, no weight is keep_scale.
  * A weight is dropped by a hash of (seed, unit, query, key), so the backward drops the same ones.
  *
  * With -DPAIRS there may also be numbers of keys and of pairs (called by ops/pair_attention.py): scores are
@@ -13,17 +13,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
 #include "simd.h"
 #include "threads.h"
 
-#include "exponential.h"
-#include "products.h"
+#define QUERIES 8
+#define KEYS 512 /* of a tile: 16 KiB of scores for QUERIES queries */
+#define STEP (2 * LANES)
+#define FEW_KEYS 64 /* up to which sums over lanes would take longer than what is summed */
+#define GROUP 4  /* channels that are summed together; packed channels are a multiple of it */
+#define SUMMED_ROWS (REGISTER_ROWS / 2) /* queries whose sums over GROUP channels fill the registers */
 
 #ifdef PAIRS
-#define GIVEN(pointer) ((pointer) != NULL)
+#define HAS(pointer) ((pointer) != NULL)
 #else
-#define GIVEN(pointer) 0 /* so that plain attention has no trace of these parts */
+#define HAS(pointer) 0 /* so that plain attention has no trace of these parts */
 #endif
 
 typedef struct {
@@ -38,7 +41,7 @@ typedef struct {
     const int64_t *ptr;          /* (B + 1) */
     long num_graphs, most;       /* B, nodes of the largest graph */
     int heads, dim, packed;      /* H, D, D rounded up to GROUP */
-    real scale, kept;            /* of inner products, 1 / (1 - dropout) */
+    real scale, keep_scale;      /* of inner products, 1 / (1 - dropout) */
     uint32_t dropped;            /* hashes below are dropped; 0: none */
     uint64_t seed;
     Pairs pairs;
@@ -73,7 +76,7 @@ static int make_scratch(const Full *f, Scratch *s) {
     size_t keys = aligned((size_t)f->packed * s->stride * sizeof(real));
     size_t copies = aligned((size_t)s->wide * f->most * sizeof(real));
     size_t tile = aligned(QUERIES * KEYS * sizeof(real)), rows = aligned((size_t)QUERIES * f->packed * sizeof(real));
-    size_t bias = GIVEN(f->pairs.key_bias) ? aligned(s->stride * sizeof(real)) : 0;
+    size_t bias = HAS(f->pairs.key_bias) ? aligned(s->stride * sizeof(real)) : 0;
     char *next = s->memory = malloc(4 * keys + copies + 2 * bias + 3 * tile + 3 * rows + 2 * ALIGN);
     if (!next) return ENOMEM;
     real **all[] = {&s->kt, &s->vt, &s->grad_kt, &s->grad_vt};
@@ -88,6 +91,113 @@ static int make_scratch(const Full *f, Scratch *s) {
     s->g = carve(&next, rows);
     s->sum = carve(&next, rows);
     return 0;
+}
+
+/* Products of QUERIES rows with a tile of keys that are packed channel by channel. */
+
+/* to[c, i] = from[i, c], with zeros up to a multiple of STEP and up to the packed channels. */
+static inline void transpose(const real *from, long row, long count, int dim, int packed, real *to, long stride) {
+    long width = (count + STEP - 1) / STEP * STEP;
+    for (int c = 0; c < dim; c++)
+        for (long i = 0; i < width; i += LANES) {
+            long rest = count - i;
+            vec some = rest <= 0 ? set1(0) : load_apart(from + i * row + c, row, rest < LANES ? (int)rest : LANES);
+            store(to + c * stride + i, some);
+        }
+    for (int c = dim; c < packed; c++) memset(to + c * stride, 0, width * sizeof(real));
+}
+
+/* to[i, c] = from[i, c], with zeros after the channels. */
+static inline void copy_rows(const real *from, long row, long count, int dim, int wide, real *to) {
+    for (long i = 0; i < count; i++) {
+        memcpy(to + i * wide, from + i * row, dim * sizeof(real));
+        memset(to + i * wide + dim, 0, (wide - dim) * sizeof(real));
+    }
+}
+
+/* Copies up to QUERIES rows, times a factor, with zeros where there are none. */
+static inline void take_rows(const real *from, long row, long count, int dim, int packed, real factor, real *to) {
+    memset(to, 0, (size_t)QUERIES * packed * sizeof(real));
+    for (long i = 0; i < count; i++)
+        for (int c = 0; c < dim; c++) to[i * packed + c] = factor * from[i * row + c];
+}
+
+/* score[r, j] = sum_c rows[r, c] keys[c, j] */
+static inline void products(const real *rows, const real *keys, long stride, int packed, int width, real *score) {
+    for (int j = 0; j < width; j += STEP)
+        for (int first = 0; first < QUERIES; first += REGISTER_ROWS) {
+            const real *row = rows + first * packed;
+            vec sums[REGISTER_ROWS][2] = {0};
+            for (int c = 0; c < packed; c += FACTORS) {
+                factors some[REGISTER_ROWS];
+                UNROLL for (int r = 0; r < REGISTER_ROWS; r++) some[r] = load_factors(row + r * packed + c);
+                UNROLL for (int i = 0; i < FACTORS; i++) {
+                    const real *at = keys + (c + i) * stride + j;
+                    vec a = load(at), b = load(at + LANES);
+                    UNROLL for (int r = 0; r < REGISTER_ROWS; r++) {
+                        sums[r][0] = add_multiple(sums[r][0], some[r], i, a);
+                        sums[r][1] = add_multiple(sums[r][1], some[r], i, b);
+                    }
+                }
+            }
+            UNROLL for (int r = 0; r < REGISTER_ROWS; r++) {
+                store(score + (first + r) * KEYS + j, sums[r][0]);
+                store(score + (first + r) * KEYS + j + LANES, sums[r][1]);
+            }
+        }
+}
+
+/* sum[r, c] += sum_j weight[r, j] keys[c, j] */
+static inline void add_weighted(const real *weight, const real *keys, long stride, int packed, int width, real *sum) {
+    for (int first = 0; first < QUERIES; first += SUMMED_ROWS)
+        for (int c = 0; c < packed; c += GROUP) {
+            vec sums[SUMMED_ROWS][GROUP] = {0};
+            for (int j = 0; j < width; j += LANES) {
+                vec w[SUMMED_ROWS];
+                UNROLL for (int r = 0; r < SUMMED_ROWS; r++) w[r] = load(weight + (first + r) * KEYS + j);
+                UNROLL for (int i = 0; i < GROUP; i++) {
+                    vec key = load(keys + (c + i) * stride + j);
+                    UNROLL for (int r = 0; r < SUMMED_ROWS; r++) sums[r][i] = fma_(w[r], key, sums[r][i]);
+                }
+            }
+            for (int r = 0; r < SUMMED_ROWS; r++)
+                for (int i = 0; i < GROUP; i++) sum[(first + r) * packed + c + i] += sum_lanes(sums[r][i]);
+        }
+}
+
+/* The same with keys row by row, `readable` numbers of each, dim or a multiple of LANES: sum[r, c] += sum_j weight[r, j]
+ * keys[j, c]. No sums over lanes; a tile is summed on its own, so that rounding does not grow with the number of keys. */
+static inline void add_weighted_rows(const real *weight, const real *keys, long row, int readable, int count, int dim,
+                                     int packed, real *sum) {
+    for (int c = 0; c < dim; c += LANES) {
+        vec sums[QUERIES] = {0};
+        for (int j = 0; j < count; j++) {
+            vec key = load_some(keys + j * row + c, readable - c);
+            UNROLL for (int r = 0; r < QUERIES; r++) sums[r] = fma_(set1(weight[r * KEYS + j]), key, sums[r]);
+        }
+        UNROLL for (int r = 0; r < QUERIES; r++) {
+            vec before = load_some(sum + r * packed + c, dim - c);
+            store_some(sum + r * packed + c, before + sums[r], dim - c);
+        }
+    }
+}
+
+/* keys[c, j] += sum_r rows[r, c] weight[r, j] */
+static inline void add_outer(const real *rows, const real *weight, long stride, int packed, int width, real *keys) {
+    for (int j = 0; j < width; j += LANES) {
+        vec w[QUERIES];
+        UNROLL for (int r = 0; r < QUERIES; r++) w[r] = load(weight + r * KEYS + j);
+        for (int c = 0; c < packed; c += FACTORS) {
+            factors some[QUERIES];
+            UNROLL for (int r = 0; r < QUERIES; r++) some[r] = load_factors(rows + r * packed + c);
+            UNROLL for (int i = 0; i < FACTORS; i++) {
+                real *at = keys + (c + i) * stride + j;
+                vec sum = load(at);
+                UNROLL for (int r = 0; r < QUERIES; r++) sum = add_multiple(sum, some[r], i, w[r]);
+                store(at, sum);
+            }
+        }
+    }
 }
 
 static inline uint64_t mixed(uint64_t bits) { /* SplitMix64 */
@@ -105,7 +215,7 @@ static void draw(const Full *f, long unit, long query, long first, int width, re
         uint32_t x = start + (uint32_t)j;
         x = (x ^ x >> 16) * 0x7feb352dU ^ middle;
         x = (x ^ x >> 15) * 0x846ca68bU;
-        drop[j] = (x ^ x >> 16) < f->dropped ? 0 : f->kept;
+        drop[j] = (x ^ x >> 16) < f->dropped ? 0 : f->keep_scale;
     }
 }
 
@@ -143,10 +253,10 @@ static inline void add_row(real *restrict to, const real *restrict from, int cou
 
 /* Adds the biases of a tile of keys, and of their pairs with `count` queries, to the scores. */
 static void add_biases(const Full *f, Scratch *s, long unit, long query, int count, long first, int valid) {
-    long pair = GIVEN(f->pairs.theta) ? first_pair(f, unit, query, first) : 0, row = row_of_pairs(f, unit);
+    long pair = HAS(f->pairs.theta) ? first_pair(f, unit, query, first) : 0, row = row_of_pairs(f, unit);
     for (int r = 0; r < count; r++) {
-        if (GIVEN(f->pairs.key_bias)) add_row(s->score + r * KEYS, s->key_bias + first, valid);
-        if (GIVEN(f->pairs.theta)) add_row(s->score + r * KEYS, f->pairs.theta + pair + r * row, valid);
+        if (HAS(f->pairs.key_bias)) add_row(s->score + r * KEYS, s->key_bias + first, valid);
+        if (HAS(f->pairs.theta)) add_row(s->score + r * KEYS, f->pairs.theta + pair + r * row, valid);
     }
 }
 
@@ -166,9 +276,9 @@ static inline int padded(long keys) { return (int)((keys + STEP - 1) / STEP * ST
 
 /* sum[r, c] += sum_j weight[r, j] from[j, c] over a tile of keys: as given where they are few, else from the copied rows
  * or, without these, from what is packed channel by channel. */
-static void add_products(const Full *f, Scratch *s, const real *weight, const real *given, const real *packed,
+static void add_products(const Full *f, Scratch *s, const real *weight, const real *unpacked, const real *packed,
                          long first, int valid) {
-    if (s->few) add_weighted_rows(weight, given, s->row, f->dim, valid, f->dim, f->packed, s->sum);
+    if (s->few) add_weighted_rows(weight, unpacked, s->row, f->dim, valid, f->dim, f->packed, s->sum);
     else if (s->wide)
         add_weighted_rows(weight, s->rows + first * s->wide, s->wide, s->wide, valid, f->dim, f->packed, s->sum);
     else add_weighted(weight, packed + first, s->stride, f->packed, padded(valid), s->sum);
@@ -179,16 +289,16 @@ static void forward_tile(const Full *f, Scratch *s, long unit, long query, int c
                          real *total) {
     int width = padded(valid);
     products(s->q, s->kt + first, s->stride, f->packed, width, s->score);
-    if (GIVEN(f->pairs.ptr)) add_biases(f, s, unit, query, count, first, valid);
+    if (HAS(f->pairs.ptr)) add_biases(f, s, unit, query, count, first, valid);
     for (int r = 0; r < QUERIES; r++) {
         real *score = s->score + r * KEYS;
         real before = top[r], now = largest_of(score, valid);
         top[r] = before > now ? before : now;
         real factor = before == -INFINITY ? 0 : (real)exp(before - top[r]);
-        real shift = GIVEN(f->pairs.theta) && top[r] == -INFINITY ? 0 : top[r]; /* no pair so far: any finite number */
+        real shift = HAS(f->pairs.theta) && top[r] == -INFINITY ? 0 : top[r]; /* no pair so far: any finite number */
         total[r] = total[r] * factor + exponentials(score, shift, valid, width);
         for (int c = 0; c < f->packed; c++) s->sum[r * f->packed + c] *= factor;
-        if (GIVEN(f->pairs.phi) && r < count)
+        if (HAS(f->pairs.phi) && r < count)
             multiply_row(score, f->pairs.phi + first_pair(f, unit, query + r, first), valid);
         if (!f->dropped || r >= count) continue;
         draw(f, unit, query + r, first, width, s->drop);
@@ -214,7 +324,7 @@ static void forward_unit(const Full *f, Scratch *s, long unit) {
     long begin = f->ptr[unit / f->heads], end = f->ptr[unit / f->heads + 1], head = unit % f->heads * f->dim;
     long all = (long)f->heads * f->dim, row = 3 * all;
     take_keys(f, s, unit, 0);
-    if (GIVEN(f->pairs.key_bias)) take_key_bias(f, s, unit);
+    if (HAS(f->pairs.key_bias)) take_key_bias(f, s, unit);
     for (long query = begin; query < end; query += QUERIES) {
         int count = end - query < QUERIES ? (int)(end - query) : QUERIES;
         real top[QUERIES], total[QUERIES] = {0};
@@ -227,7 +337,7 @@ static void forward_unit(const Full *f, Scratch *s, long unit) {
         }
         for (int r = 0; r < count; r++) {
             real *out = f->out + (query + r) * all + head;
-            if (GIVEN(f->pairs.theta) && top[r] == -INFINITY && total[r] == total[r]) { /* no pair, and no NaN */
+            if (HAS(f->pairs.theta) && top[r] == -INFINITY && total[r] == total[r]) { /* no pair, and no NaN */
                 memset(out, 0, f->dim * sizeof(real));
                 f->lse[(query + r) * f->heads + unit % f->heads] = INFINITY;
                 continue;
@@ -239,8 +349,8 @@ static void forward_unit(const Full *f, Scratch *s, long unit) {
 }
 
 static void keep_gradients(const Full *f, Scratch *s, const real *grad, long unit, long query, long first, int valid) {
-    if (GIVEN(f->pairs.key_bias)) add_row(s->grad_key_bias + first, grad, valid);
-    if (GIVEN(f->pairs.grad_theta))
+    if (HAS(f->pairs.key_bias)) add_row(s->grad_key_bias + first, grad, valid);
+    if (HAS(f->pairs.grad_theta))
         memcpy(f->pairs.grad_theta + first_pair(f, unit, query, first), grad, valid * sizeof(real));
 }
 
@@ -250,7 +360,7 @@ static void with_phi(const Full *f, const real *restrict weight, const real *res
     long pair = first_pair(f, unit, query, first);
     if (!f->dropped)
         for (int j = 0; j < width; j++) drop[j] = 1;
-    if (GIVEN(f->pairs.grad_phi)) {
+    if (HAS(f->pairs.grad_phi)) {
         real *restrict grad_phi = f->pairs.grad_phi + pair;
         for (int j = 0; j < valid; j++) grad_phi[j] = weight[j] * grad[j] * drop[j];
     }
@@ -265,7 +375,7 @@ static void backward_tile(const Full *f, Scratch *s, long unit, long query, int 
     int width = padded(valid);
     products(s->q, s->kt + first, s->stride, f->packed, width, s->score);
     products(s->g, s->vt + first, s->stride, f->packed, width, s->grad);
-    if (GIVEN(f->pairs.ptr)) add_biases(f, s, unit, query, count, first, valid);
+    if (HAS(f->pairs.ptr)) add_biases(f, s, unit, query, count, first, valid);
     for (int r = 0; r < QUERIES; r++) {
         real *restrict score = s->score + r * KEYS, *restrict grad = s->grad + r * KEYS, *restrict drop = s->drop;
         if (r >= count) {
@@ -274,18 +384,18 @@ static void backward_tile(const Full *f, Scratch *s, long unit, long query, int 
             continue;
         }
         exponentials(score, lse[r], valid, width);
-        if (!f->dropped && !GIVEN(f->pairs.phi)) {
+        if (!f->dropped && !HAS(f->pairs.phi)) {
             for (int j = 0; j < width; j++) grad[j] = score[j] * (grad[j] - mean[r]);
-            if (GIVEN(f->pairs.ptr)) keep_gradients(f, s, grad, unit, query + r, first, valid);
+            if (HAS(f->pairs.ptr)) keep_gradients(f, s, grad, unit, query + r, first, valid);
             continue;
         }
         if (f->dropped) draw(f, unit, query + r, first, width, drop);
-        if (GIVEN(f->pairs.phi)) with_phi(f, score, grad, drop, unit, query + r, first, valid, width);
+        if (HAS(f->pairs.phi)) with_phi(f, score, grad, drop, unit, query + r, first, valid, width);
         for (int j = 0; j < width; j++) {
             grad[j] = score[j] * (grad[j] * drop[j] - mean[r]);
             score[j] *= drop[j];
         }
-        if (GIVEN(f->pairs.ptr)) keep_gradients(f, s, grad, unit, query + r, first, valid);
+        if (HAS(f->pairs.ptr)) keep_gradients(f, s, grad, unit, query + r, first, valid);
     }
     add_products(f, s, s->grad, s->key, s->kt, first, valid);
     add_outer(s->q, s->grad, s->stride, f->packed, width, s->grad_kt + first);
@@ -298,7 +408,7 @@ static void backward_unit(const Full *f, Scratch *s, long unit) {
     take_keys(f, s, unit, 1);
     memset(s->grad_kt, 0, size * sizeof(real));
     memset(s->grad_vt, 0, size * sizeof(real));
-    if (GIVEN(f->pairs.key_bias)) take_key_bias(f, s, unit);
+    if (HAS(f->pairs.key_bias)) take_key_bias(f, s, unit);
     for (long query = begin; query < end; query += QUERIES) {
         int count = end - query < QUERIES ? (int)(end - query) : QUERIES;
         real lse[QUERIES], mean[QUERIES] = {0};
@@ -324,7 +434,7 @@ static void backward_unit(const Full *f, Scratch *s, long unit) {
             store_some(grad, load_apart(s->grad_kt + c * s->stride + i, s->stride, count), count);
             store_some(grad + all, load_apart(s->grad_vt + c * s->stride + i, s->stride, count), count);
         }
-    if (!GIVEN(f->pairs.key_bias)) return;
+    if (!HAS(f->pairs.key_bias)) return;
     for (long i = 0; i < end - begin; i++)
         f->pairs.grad_key_bias[(begin + i) * f->heads + unit % f->heads] = s->grad_key_bias[i];
 }
@@ -345,9 +455,7 @@ static void *work(void *argument) {
 }
 
 static int run(Full *f, int num_threads) {
-    atomic_store(&f->queue.next, 0);
-    f->queue.items = f->num_graphs * f->heads;
-    run_parallel(work, f, num_threads);
+    run_queue(&f->queue, work, f, f->num_graphs * f->heads, num_threads);
     return atomic_load(&f->failed);
 }
 
@@ -356,7 +464,7 @@ static Full described(const real *qkv, const real *grad_out, const int64_t *ptr,
     return (Full){.qkv = qkv, .grad_out = grad_out, .out = out, .lse = lse, .grad_qkv = grad_qkv, .ptr = ptr,
                   .num_graphs = num_graphs, .most = most, .heads = heads, .dim = dim,
                   .packed = (dim + GROUP - 1) / GROUP * GROUP, .scale = (real)scale,
-                  .kept = (real)(1 / (1 - dropout)), .dropped = (uint32_t)(dropout * 0x1p32), .seed = seed};
+                  .keep_scale = (real)(1 / (1 - dropout)), .dropped = (uint32_t)(dropout * 0x1p32), .seed = seed};
 }
 
 /* Forward where grad_qkv is NULL, else backward, which reads out and lse. Returns 0, or ENOMEM. */

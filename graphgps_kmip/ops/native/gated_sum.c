@@ -10,11 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
 #include "simd.h"
 #include "threads.h"
-
-#include "exponential.h"
 
 #define NODES 64 /* that a thread takes at a time */
 #define SOON 1   /* nodes from one that is computed to one whose edges are fetched */

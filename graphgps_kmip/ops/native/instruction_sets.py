@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import os
 import platform
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,8 +16,6 @@ from graphgps_kmip.errors import InputError
 
 VARIABLE = "GRAPHGPS_KMIP_ISA"
 AUTO = "auto"
-
-
 X86, ARM = "x86_64", "aarch64"
 OTHER_NAMES = {"AMD64": X86, "arm64": ARM}  # of Windows and macOS
 
@@ -43,8 +40,6 @@ INSTRUCTION_SETS = {
     "dotprod": InstructionSet(("-march=armv8.2-a+dotprod",), "asimd asimddp", ARM),
     "i8mm": InstructionSet(("-march=armv8.2-a+dotprod+i8mm",), "asimd asimddp i8mm", ARM),
 }
-# What macOS calls the features that not every Apple CPU has.
-APPLE = {"asimddp": "hw.optional.arm.FEAT_DotProd", "i8mm": "hw.optional.arm.FEAT_I8MM"}
 
 
 def machine() -> str:
@@ -54,8 +49,8 @@ def machine() -> str:
 
 def runnable() -> list[str]:
     """Return the names of the instruction sets that this CPU has: none on other CPUs than x86-64 and 64-bit Arm."""
-    own = {name: one for name, one in INSTRUCTION_SETS.items() if one.machine == machine()}
-    return [name for name, one in own.items() if set(one.needs.split()) <= _cpu_flags()]
+    sets = {name: isa for name, isa in INSTRUCTION_SETS.items() if isa.machine == machine()}
+    return [name for name, isa in sets.items() if set(isa.needs.split()) <= _cpu_flags()]
 
 
 def chosen_instruction_set() -> str:
@@ -76,19 +71,6 @@ def _cpu_flags() -> frozenset[str]:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:  # not Linux: what cannot be asked for is not forced
-        return _apple_flags() if (platform.system(), machine()) == ("Darwin", ARM) else frozenset()
-    return frozenset(
-        next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "").split()
-    )
-
-
-def _apple_flags() -> frozenset[str]:
-    return frozenset({"asimd", *(flag for flag, key in APPLE.items() if system_fact(key) == "1")})
-
-
-def system_fact(key: str) -> str:
-    """Return what macOS answers to ``sysctl -n KEY``; nothing where there is no such key or command."""
-    try:
-        return subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, check=False).stdout.strip()
-    except OSError:
-        return ""
+        return frozenset()
+    flags = [line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))]
+    return frozenset("".join(flags[:1]).split())

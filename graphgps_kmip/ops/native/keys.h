@@ -1,6 +1,6 @@
 /* Keys of one graph and head, packed for the scan.
  *
- * PANEL keys stand together, in three forms: row by row (to score one key), column by column (to score a panel against
+ * PANEL keys are packed together, in three forms: row by row (to score one key), column by column (to score a panel against
  * ROWS queries in registers) and, for the integer screen, as bytes with one scale for SUPER panels.
  */
 
@@ -25,13 +25,18 @@ typedef struct {
     float *inverse;     /* (supers): 1 / scale */
 } Keys;
 
+/* A float above a norm (or the like) of `dim` channels, in spite of the rounding in its sum and in scores of `real`. */
+static inline float round_up(double value, int dim, double epsilon) {
+    return (float)(value * (1 + (dim + 4) * epsilon) * (1 + 0x1p-22));
+}
+
 static inline int byte_groups(int dim) { return (dim + BYTE_CHANNELS - 1) / BYTE_CHANNELS; }
 
 static size_t keys_size(long count, int dim, int with_bytes) {
     size_t panels = (count + PANEL - 1) / PANEL;
-    size_t one = 2 * aligned((size_t)PANEL * dim * sizeof(real)) + aligned(PANEL * 4) + 4 * 4;
-    if (with_bytes) one += PANEL * BYTE_CHANNELS * (size_t)byte_groups(dim);
-    return panels * one + 8 * ALIGN;
+    size_t panel_size = 2 * aligned((size_t)PANEL * dim * sizeof(real)) + aligned(PANEL * 4) + 4 * 4;
+    if (with_bytes) panel_size += PANEL * BYTE_CHANNELS * (size_t)byte_groups(dim);
+    return panels * panel_size + 8 * ALIGN;
 }
 
 static void keys_place(Keys *keys, long count, int dim, int with_bytes, char *memory) {
@@ -55,7 +60,7 @@ static inline int filled_lanes(const Keys *keys, long panel) {
     return rest < PANEL ? (int)rest : PANEL;
 }
 
-/* Packs SUPER panels: their keys are k[order[0]], k[order[1]], ... (order NULL: as they stand). */
+/* Packs SUPER panels: their keys are k[order[0]], k[order[1]], ... (order NULL: in their own order). */
 static void pack_super(Keys *keys, const real *k, const int32_t *order, long super) {
     int dim = keys->dim;
     long end = (super + 1) * SUPER < keys->panels ? (super + 1) * SUPER : keys->panels;

@@ -3,18 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
-#include "select.h"
 #include "simd.h"
 #include "threads.h"
 #include "bytes.h"
 #include "keys.h"
 #include "tile.h"
-#include "lists.h"
 #include "scan.h"
-#include "screen.h"
-#include "order.h"
-#include "panels.h"
 #include "tree.h"
 
 #define GROUP 16 /* tiles of queries that pass over the same panels while these are in the cache */
@@ -30,7 +24,7 @@ typedef struct {
     real *score;
     int64_t *stats;                /* pairs scored, pairs screened, keys inserted, keys that survived the screen */
     Keys shared;                   /* the large graph and head at hand: all threads work on it */
-    const int32_t *order_k, *order_q; /* in which its keys and queries are taken; NULL: as they stand */
+    const int32_t *order_k, *order_q; /* in which its keys and queries are taken; NULL: in their own order */
     const Tree *tree;              /* over its keys, or NULL */
     const real *shared_k;
     long graph, head;
@@ -148,12 +142,6 @@ static void *search_shared(void *argument) {
     return NULL;
 }
 
-static void run_shared(Search *s, void *(*work)(void *), long items) {
-    atomic_store(&s->queue.next, 0);
-    s->queue.items = items;
-    run_parallel(work, s, s->num_threads);
-}
-
 static int search_large(Search *s, long graph, long head) {
     long count = keys_of(s, graph), queries = s->ptr_q[graph + 1] - s->ptr_q[graph], panels = (count + PANEL - 1) / PANEL;
     size_t tree_bytes = s->use_tree ? tree_size(panels, s->dim) + aligned(queries * 4) : 0;
@@ -174,7 +162,7 @@ static int search_large(Search *s, long graph, long head) {
     else if (s->norm_order) sort_by_norm(s->shared_k, count, s->dim, order, bits, spare);
     keys_place(&s->shared, count, s->dim, s->screen, rest);
     rest += keys_size(count, s->dim, s->screen);
-    if (!failed) run_shared(s, pack_shared, (panels + SUPER - 1) / SUPER);
+    if (!failed) run_queue(&s->queue, pack_shared, s, (panels + SUPER - 1) / SUPER, s->num_threads);
     if (s->use_tree && !failed) {
         int32_t *order_q = carve(&rest, queries * 4);
         const real *q = s->q + (head * s->num_queries + s->ptr_q[graph]) * s->dim;
@@ -183,7 +171,8 @@ static int search_large(Search *s, long graph, long head) {
         s->order_q = order_q;
         s->tree = &tree;
     }
-    if (!failed) run_shared(s, search_shared, (queries + GROUP * ROWS - 1) / (GROUP * ROWS));
+    if (!failed)
+        run_queue(&s->queue, search_shared, s, (queries + GROUP * ROWS - 1) / (GROUP * ROWS), s->num_threads);
     free(memory);
     return failed || s->failed ? ENOMEM : 0;
 }
@@ -207,7 +196,8 @@ int kmip_search(const real *q, const real *k, const int64_t *ptr_q, const int64_
     int64_t nowhere[4] = {0};
     Search s = {.q = q, .k = k, .ptr_q = ptr_q, .ptr_k = ptr_k, .heads = heads, .num_queries = num_queries,
                 .num_all_keys = num_all_keys, .graphs = graphs, .dim = dim, .num_keys = num_keys,
-                .norm_order = (options & 5) == 1, .use_tree = (options & 4) != 0, .screen = 0, .num_threads = num_threads, .index = index, .score = score,
+                .norm_order = (options & 5) == 1, .use_tree = (options & 4) != 0, .screen = 0,
+                .num_threads = num_threads, .index = index, .score = score,
                 .stats = stats ? stats : nowhere, .lock = PTHREAD_MUTEX_INITIALIZER};
 #ifdef BYTES
     s.screen = (options & 2) != 0 && dim <= MOST_BYTES_DIM;
@@ -216,8 +206,7 @@ int kmip_search(const real *q, const real *k, const int64_t *ptr_q, const int64_
     fill_missing(&s);
     for (long graph = 0; graph < graphs; graph++) small |= keys_of(&s, graph) > 0 && keys_of(&s, graph) < SORTED_FROM;
     if (small) {
-        s.queue.items = graphs * heads;
-        run_parallel(search_small, &s, num_threads);
+        run_queue(&s.queue, search_small, &s, graphs * heads, num_threads);
         failed = s.failed;
     }
     for (long graph = 0; graph < graphs && !failed; graph++)

@@ -6,6 +6,7 @@
 #ifndef SIMD_H
 #define SIMD_H
 
+#include <math.h>
 #include <stdint.h>
 
 #ifdef __clang__
@@ -18,9 +19,11 @@
 #ifdef DOUBLE
 typedef double real;
 #define EPSILON 0x1p-53
+#define EXP exp
 #else
 typedef float real;
 #define EPSILON 0x1p-24
+#define EXP expf
 #endif
 
 #if !defined(__FMA__) && !defined(__ARM_FEATURE_FMA)
@@ -134,7 +137,7 @@ INLINE vec max_(vec a, vec b) { return OF(max)(a, b); }
 #endif
 #define LANES ((int)(sizeof(vec) / sizeof(real)))
 
-/* FACTORS numbers that stand together, each a factor of whole vectors: NEON multiplies by one lane of a register, the
+/* FACTORS consecutive numbers, each a factor of whole vectors: NEON multiplies by one lane of a register, the
  * others load a number into all lanes. */
 #ifdef NEON
 #define FACTORS LANES
@@ -147,7 +150,7 @@ INLINE factors load_factors(const real *p) { return p; }
 #endif
 INLINE vec add_multiple(vec sum, factors some, int which, vec a) { return fma_(set1(some[which]), a, sum); }
 
-/* Up to LANES numbers; zeros behind them. */
+/* Up to LANES numbers; zeros after them. */
 #if defined(OF) && defined(__AVX512F__)
 INLINE vec load_some(const real *p, int count) {
     return count >= LANES ? load(p) : OF(maskz_loadu)((1u << count) - 1, p);
@@ -176,7 +179,7 @@ INLINE void store_some(real *p, vec a, int count) {
 }
 #endif
 
-/* Up to LANES numbers, `step` apart; zeros behind them. */
+/* Up to LANES numbers, `step` apart; zeros after them. */
 INLINE vec load_apart(const real *p, long step, int count) {
 #if defined(AVX512) && !defined(DOUBLE)
     if (step < 1L << 26) { /* places are 32-bit numbers */
@@ -220,11 +223,84 @@ INLINE int any_above(rows a, rows b) {
 #elif defined(__AVX512VL__)
     return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_GT_OQ) != 0;
 #else
-    uint64_t words[sizeof(rows) / 8], any = 0;
+    uint64_t parts[sizeof(rows) / 8], any = 0;
     row_bits above = a > b;
-    __builtin_memcpy(words, &above, sizeof above);
-    for (unsigned i = 0; i < sizeof(rows) / 8; i++) any |= words[i];
+    __builtin_memcpy(parts, &above, sizeof above);
+    for (unsigned i = 0; i < sizeof(rows) / 8; i++) any |= parts[i];
     return any != 0;
+#endif
+}
+
+/* exp of a vector, for arguments of at most 0: 2^(n + f) with n the nearest integer, which is the low bits of a number so
+ * large that nothing but integers are left, and 2^f from its Taylor series for |f| <= 1/2. */
+#ifdef DOUBLE
+typedef int64_t vec_bits __attribute__((vector_size(sizeof(vec))));
+typedef uint64_t vec_words __attribute__((vector_size(sizeof(vec)))); /* sums of these wrap, and signed ones may not */
+#define TERMS 14
+#if defined(AVX512)
+#define REDUCE_ADD _mm512_reduce_add_pd
+#define REDUCE_MAX _mm512_reduce_max_pd
+#elif defined(NEON)
+#define REDUCE_ADD(a) vaddvq_f64((float64x2_t)(a))
+#endif
+#define INTEGERS 0x1.8p52
+#define MANTISSA 52
+#define LOWEST -708.0
+#else
+typedef int32_t vec_bits __attribute__((vector_size(sizeof(vec))));
+typedef uint32_t vec_words __attribute__((vector_size(sizeof(vec))));
+#define TERMS 8
+#if defined(AVX512)
+#define REDUCE_ADD _mm512_reduce_add_ps
+#define REDUCE_MAX _mm512_reduce_max_ps
+#elif defined(NEON)
+#define REDUCE_ADD(a) vaddvq_f32((float32x4_t)(a))
+#endif
+#define INTEGERS 0x1.8p23f
+#define MANTISSA 23
+#define LOWEST -87.0f
+#endif
+
+/* (log 2)^i / i! */
+static const double TAYLOR[14] = {
+    1.0, 0.6931471805599453, 0.24022650695910072, 0.05550410866482158, 0.009618129107628477, 0.0013333558146428443,
+    0.0001540353039338161, 1.5252733804059841e-05, 1.321548679014431e-06, 1.0178086009239699e-07,
+    7.054911620801123e-09, 4.44553827187081e-10, 2.5678435993488202e-11, 1.3691488853904128e-12};
+
+/* exp(x) for x <= 0, and NaN for NaN; what would be below the least normal number is about that number. */
+INLINE vec exp_(vec x) {
+    x = max_(set1((real)LOWEST), x); /* of two that do not compare, max_ takes the second one */
+    vec shifted = fma_(x, set1((real)1.4426950408889634), set1((real)INTEGERS));
+    vec f = fma_(x, set1((real)1.4426950408889634), set1((real)INTEGERS) - shifted);
+    vec power = set1((real)TAYLOR[TERMS - 1]);
+    for (int i = TERMS - 2; i >= 0; i--) power = fma_(power, f, set1((real)TAYLOR[i]));
+    return (vec)((vec_words)power + ((vec_words)shifted << MANTISSA));
+}
+
+/* 1 / (1 + exp(-x)), and NaN for NaN */
+INLINE vec sigmoid(vec x) {
+    vec_bits positive = x >= set1(0);
+    vec part = exp_((vec)((positive & (vec_bits)-x) | (~positive & (vec_bits)x))), ones = set1(1);
+    return (vec)((positive & (vec_bits)ones) | (~positive & (vec_bits)part)) / (ones + part);
+}
+
+INLINE real sum_lanes(vec a) {
+#ifdef REDUCE_ADD
+    return REDUCE_ADD(a);
+#else
+    real sum = 0;
+    for (int i = 0; i < LANES; i++) sum += a[i];
+    return sum;
+#endif
+}
+
+INLINE real max_lanes(vec a) {
+#ifdef REDUCE_MAX
+    return REDUCE_MAX(a);
+#else
+    real largest = a[0];
+    for (int i = 1; i < LANES; i++) largest = a[i] > largest ? a[i] : largest;
+    return largest;
 #endif
 }
 

@@ -1,4 +1,4 @@
-/* Softmax attention over selected keys, forward and backward, on a CPU (called by attention/gather_cpu.py).
+/* Softmax attention over selected keys, forward and backward, on a CPU (called by ops/sparse_attention.py).
  *
  * R queries meet, in each of K slots, one of S keys and values; rows[r, j] < 0 is an empty slot. The sums over the
  * queries that selected a key run in the order of the queries, so results repeat bit for bit on any number of threads.
@@ -7,16 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
 #include "simd.h"
 #include "threads.h"
 
 #define STEP 256 /* rows that a thread takes at a time */
-#ifdef DOUBLE
-#define EXP exp
-#else
-#define EXP expf
-#endif
 
 typedef struct {
     const real *q, *k, *v, *score, *grad_out;
@@ -26,7 +20,7 @@ typedef struct {
     real *grad_score, *grad_q, *grad_k, *grad_v;
     long num_rows, num_keys;   /* R, S */
     int slots, dim, width;     /* K, D, C */
-    real scale, kept;          /* 1 / sqrt(D), 1 / (1 - dropout) */
+    real scale, keep_scale;    /* 1 / sqrt(D), 1 / (1 - dropout) */
     const int64_t *start;      /* (S + 1): where the slots of a key begin in `slot` */
     const int32_t *slot;       /* (R K): slots by key, each list in the order of the queries */
     atomic_int failed;
@@ -46,7 +40,7 @@ static inline real dot(const real *restrict a, const real *restrict b, int width
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-/* Asks for the values that the row after next will gather: they lie anywhere. */
+/* Asks for the values that the row after next will gather: they are anywhere. */
 static inline void fetch(const Sparse *s, const real *values, int width, long row) {
     if (row >= s->num_rows) return;
     for (int j = 0; j < s->slots; j++) {
@@ -80,7 +74,7 @@ static void *forward_rows(void *argument) {
                 weight[j] /= sum;
                 if (!s->keep) add(out, weight[j], s->v + (long)s->rows[row * slots + j] * width, width);
                 else if (s->keep[row * slots + j])
-                    add(out, weight[j] * s->kept, s->v + (long)s->rows[row * slots + j] * width, width);
+                    add(out, weight[j] * s->keep_scale, s->v + (long)s->rows[row * slots + j] * width, width);
             }
         }
     if (outside) atomic_store(&s->failed, 1);
@@ -102,7 +96,7 @@ static void *backward_rows(void *argument) {
             for (int j = 0; j < slots; j++) {
                 int used = at[j] >= 0 && (!s->keep || s->keep[row * slots + j]);
                 grad_score[j] = used ? dot(g, s->v + (long)at[j] * s->width, s->width) : 0;
-                if (s->keep) grad_score[j] *= s->kept;
+                if (s->keep) grad_score[j] *= s->keep_scale;
                 mean += weight[j] * grad_score[j];
             }
             memset(grad_q, 0, s->dim * sizeof(real));
@@ -133,16 +127,10 @@ static void *backward_keys(void *argument) {
                 add(grad_k, s->grad_score[slot], s->q + row * s->dim, s->dim);
                 if (!s->keep) add(grad_v, s->weight[slot], s->grad_out + row * s->width, s->width);
                 else if (s->keep[slot])
-                    add(grad_v, s->weight[slot] * s->kept, s->grad_out + row * s->width, s->width);
+                    add(grad_v, s->weight[slot] * s->keep_scale, s->grad_out + row * s->width, s->width);
             }
         }
     return NULL;
-}
-
-static void run(Sparse *s, void *(*work)(void *), long items, int num_threads) {
-    atomic_store(&s->queue.next, 0);
-    s->queue.items = items;
-    run_parallel(work, s, num_threads);
 }
 
 /* Returns 0, or EINVAL for a row that v does not have. */
@@ -150,9 +138,9 @@ int sparse_attention_forward(const real *v, const int32_t *rows, const real *sco
                              long num_keys, int slots, int dim, int width, double dropout, int num_threads, real *out,
                              real *weight) {
     Sparse s = {.v = v, .rows = rows, .score = score, .keep = keep, .num_rows = num_rows, .num_keys = num_keys,
-                .slots = slots, .dim = dim, .width = width, .scale = (real)(1 / sqrt(dim)), .kept = (real)(1 / (1 - dropout)), .out = out,
-                .weight = weight};
-    run(&s, forward_rows, num_rows, num_threads);
+                .slots = slots, .dim = dim, .width = width, .scale = (real)(1 / sqrt(dim)),
+                .keep_scale = (real)(1 / (1 - dropout)), .out = out, .weight = weight};
+    run_queue(&s.queue, forward_rows, &s, num_rows, num_threads);
     return atomic_load(&s.failed) ? EINVAL : 0;
 }
 
@@ -162,7 +150,7 @@ int sparse_attention_backward(const real *grad_out, const real *q, const real *k
                               int width, double dropout, int num_threads, real *grad_q, real *grad_k, real *grad_v) {
     Sparse s = {.grad_out = grad_out, .q = q, .k = k, .v = v, .rows = rows, .weight = weight, .keep = keep,
                 .num_rows = num_rows, .num_keys = num_keys, .slots = slots, .dim = dim, .width = width,
-                .scale = (real)(1 / sqrt(dim)), .kept = (real)(1 / (1 - dropout)), .grad_q = grad_q, .grad_k = grad_k,
+                .scale = (real)(1 / sqrt(dim)), .keep_scale = (real)(1 / (1 - dropout)), .grad_q = grad_q, .grad_k = grad_k,
                 .grad_v = grad_v};
     long all = num_rows * slots;
     int64_t *start = calloc(num_keys + 2, sizeof(int64_t));
@@ -170,14 +158,14 @@ int sparse_attention_backward(const real *grad_out, const real *q, const real *k
     s.grad_score = malloc((all ? all : 1) * sizeof(real));
     int failed = !start || !slot || !s.grad_score;
     if (!failed) {
-        run(&s, backward_rows, num_rows, num_threads);
+        run_queue(&s.queue, backward_rows, &s, num_rows, num_threads);
         for (long i = 0; i < all; i++) start[rows[i] < 0 ? 0 : (long)rows[i] + 2] += rows[i] >= 0; /* a counting sort */
         for (long key = 0; key < num_keys; key++) start[key + 2] += start[key + 1];
         for (long i = 0; i < all; i++)
             if (rows[i] >= 0) slot[start[(long)rows[i] + 1]++] = (int32_t)i;
         s.start = start;
         s.slot = slot;
-        run(&s, backward_keys, num_keys, num_threads);
+        run_queue(&s.queue, backward_keys, &s, num_keys, num_threads);
     }
     free(start);
     free(slot);

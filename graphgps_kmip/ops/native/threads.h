@@ -1,14 +1,22 @@
-/* Runs a function on several threads: those of torch's OpenMP team where the process has one, else fresh ones.
- *
- * A second team would fight with the first: after each of its own loops torch's threads wait in a busy loop of some
- * milliseconds, on the very cores that ours would need (half the speed, measured at N = 10^4). So its entry point is
- * looked up when the library is loaded, and no OpenMP is linked.
- */
+/* Threads and memory of a kernel: a queue of items, a function on several threads, one block cut into aligned arrays. */
 #ifndef THREADS_H
 #define THREADS_H
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ALIGN 64 /* a cache line, and the widest vector */
+
+static inline size_t aligned(size_t size) { return (size + ALIGN - 1) & ~(size_t)(ALIGN - 1); }
+
+/* The next `size` bytes of a block; the block must have been counted with aligned(size) for each array. */
+static inline void *carve(char **memory, size_t size) {
+    char *start = (char *)aligned((size_t)*memory);
+    *memory = start + size;
+    return start;
+}
 
 #define MAX_THREADS 256
 
@@ -35,6 +43,9 @@ extern void GOMP_parallel(void (*)(void *), void *, unsigned, unsigned) __attrib
 static void run_job(void *job) { ((Job *)job)->work(((Job *)job)->argument); }
 #endif
 
+/* Runs a function on several threads: those of torch's OpenMP team where the process has one, else fresh ones. A second
+ * team would fight with the first, whose threads wait in a busy loop of some milliseconds after each loop of torch (half
+ * the speed, measured at N = 10^4). Its entry point is looked up when the library is loaded; no OpenMP is linked. */
 static void run_parallel(void *(*work)(void *), void *argument, int num_threads) {
     pthread_t threads[MAX_THREADS];
     int started = 0;
@@ -50,6 +61,13 @@ static void run_parallel(void *(*work)(void *), void *argument, int num_threads)
     while (started < num_threads - 1 && pthread_create(&threads[started], NULL, work, argument) == 0) started++;
     work(argument);
     for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
+}
+
+/* Runs a function on several threads, which take the items of its queue. */
+static inline void run_queue(Queue *queue, void *(*work)(void *), void *argument, long items, int num_threads) {
+    atomic_store(&queue->next, 0);
+    queue->items = items;
+    run_parallel(work, argument, num_threads);
 }
 
 #endif

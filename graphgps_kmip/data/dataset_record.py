@@ -1,23 +1,31 @@
-"""`DatasetRecord`: task, features, statistics, source and raw files of a data set; registration and look-up by name.
+"""`DatasetRecord`: task, features, statistics, source and raw files of a data set; registry and dataset card.
 
 ``dataset.format`` and ``dataset.name`` of a YAML file name a record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch_geometric.data import Data
 
 from graphgps_kmip import registry
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.data.dataset import GraphDataset
+from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.errors import InputError
 
-LEVELS = ("graph", "inductive_node", "node", "link")
+if TYPE_CHECKING:
+    from graphgps_kmip.data.dataset_info import DatasetInfo
+
+LEVELS = {
+    "graph": "whole graphs",
+    "inductive_node": "the nodes of each graph",
+    "node": "the nodes of one graph",
+    "link": "pairs of nodes",
+}
 TASK_TYPES = ("classification", "classification_multilabel", "regression", "subtoken_prediction")
 TASK_TYPES += ("link_ranking", "link_prediction")
 
@@ -78,7 +86,7 @@ class RawFiles:
         base: folder below ``home`` that belongs to this data set alone; "" if ``home`` does.
         files: what must be there, files or folders, relative to ``home/base``.
         archives: downloads from the official page that may be in ``home/base`` instead, as they came; what is missing
-            of ``files`` is unpacked from them.
+            of ``files`` is unpacked from them. (default: the names of ``urls`` that are no files)
         processed: folder below ``home/base`` that the loading class writes.
         inside: folder of the archives that holds the files; "" where any does.
         unread: those of ``files`` that the loading class asks for and never reads: they are not checked.
@@ -94,6 +102,10 @@ class RawFiles:
     inside: str = ""
     unread: tuple[str, ...] = ()
     urls: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if not self.archives and set(self.urls) - set(self.files):
+            object.__setattr__(self, "archives", tuple(name for name in self.urls if name not in self.files))
 
     @property
     def folder(self) -> str:
@@ -167,27 +179,6 @@ class DatasetRecord:
         return f"{self.format}/{self.name}" if self.name else self.format
 
 
-def load_graph(home: str, kind: str, **options: Any) -> Data:
-    """Return the one graph of a data set of torch_geometric: class `kind`, with root folder `home`."""
-    from torch_geometric import datasets  # a second of imports, which runs on other data need not spend
-
-    return getattr(datasets, kind)(home, **options)[0]
-
-
-def node_record(format: str, kind: str = "", options: dict[str, Any] | None = None, **facts: Any) -> DatasetRecord:  # noqa: A002
-    """Return the record of one graph whose nodes are divided by masks: by default a classification of single labels.
-
-    Args:
-        format: value of ``dataset.format``.
-        kind: name of the class of torch_geometric that loads it; "" if ``facts`` holds another ``load``.
-        options: arguments of that class beside its root folder.
-        facts: further fields of the record.
-    """
-    usual = {"task_type": "classification", "metric": "accuracy", "loss": "cross_entropy"}
-    load = partial(load_graph, kind=kind, **(options or {}))
-    return DatasetRecord(**{"format": format, "level": "node", "load": load, **usual, **facts})
-
-
 NAMELESS = ("", "none")  # GraphGym's ways to leave dataset.name out
 
 
@@ -216,14 +207,16 @@ def find(format: str, name: str = "") -> DatasetRecord:  # noqa: A002 (the confi
     Raises:
         ValueError: no such data set; near misses are suggested.
     """
-    known = datasets()
-    records = {record.name: record for record in known.values() if record.format == format}
-    if not records:
-        raise InputError(f"dataset.format: unknown {format!r}.{suggest(format, {key[0] for key in known})}")
-    name = "" if name in NAMELESS and "" in records else name
-    if name not in records:
-        raise InputError(f"dataset.name: {format} has no {name!r}.{suggest(name, [one or 'none' for one in records])}")
-    return records[name]
+    records = datasets()
+    names = [key[1] for key in records if key[0] == format]
+    if not names:
+        raise InputError(f"dataset.format: unknown {format!r}.{suggest(format, {key[0] for key in records})}")
+    name = "" if name in NAMELESS and "" in names else name
+    if name not in names:
+        raise InputError(
+            f"dataset.name: {format} has no {name!r}.{suggest(name, [other or 'none' for other in names])}"
+        )
+    return records[format, name]
 
 
 def find_title(name: str) -> DatasetRecord:
@@ -233,8 +226,122 @@ def find_title(name: str) -> DatasetRecord:
         ValueError: no such data set; near misses are suggested.
     """
     records = list(datasets().values())
-    known = {record.key.lower(): record for record in records}
-    known |= {record.title.lower(): record for record in reversed(records)}
-    if name.lower() not in known:
-        raise InputError(f"--data: unknown {name!r}.{suggest(name, [one.title for one in records])}")
-    return known[name.lower()]
+    by_name = {record.key.lower(): record for record in records}
+    by_name |= {record.title.lower(): record for record in reversed(records)}
+    if name.lower() not in by_name:
+        raise InputError(f"--data: unknown {name!r}.{suggest(name, [record.title for record in records])}")
+    return by_name[name.lower()]
+
+
+# Means are published with one or two decimals: half a unit of the last of them, and a little for rounding twice.
+TOLERANCE = 0.051
+
+
+def mismatches(record: DatasetRecord, info: DatasetInfo) -> list[str]:
+    """Return one line for each published figure that the loaded data does not agree with."""
+    return [
+        f"{record.title}: {what} should be {published}, as published, but {found} were found: another release, or an "
+        "incomplete one?"
+        for what, published, found in _compared(record, info)
+        if not _agree(published, found)
+    ]
+
+
+def card_text(record: DatasetRecord, root: str | Path, info: DatasetInfo | None) -> str:
+    """Return the dataset card as text.
+
+    Args:
+        record: of the data set.
+        root: folder of all data sets (``dataset.dir``).
+        info: what was found in the loaded data; None if it is not on disk.
+    """
+    lines = [f"{name:<12} {text}" for name, text in _facts(record, root) if text]
+    rows = list(_compared(record, info))
+    if rows:
+        header = ("", "published", "found" if info else "found (not loaded)")
+        lines += ["", *(f"{what:<24} {first:>22}  {second:>22}".rstrip() for what, first, second in (header, *rows))]
+    if info:
+        lines += ["", *(f"warning: {line}" for line in mismatches(record, info))]
+    return "\n".join(lines).rstrip()
+
+
+def published_rows(record: DatasetRecord, info: DatasetInfo) -> list[tuple[str, str]]:
+    """Return rows (what, value) on a data set that is not on disk: `DatasetInfo.describe` with published sizes.
+
+    Args:
+        record: of the data set.
+        info: of its stand-in, whose dims are those of the data set; its sizes are not shown.
+    """
+    published = record.statistics
+    unit = "nodes" if record.level == "node" else "graphs"
+    sizes = nodes = edges = ""
+    if published:
+        sizes = " / ".join(f"{size:,}" for size in published.sizes or ())
+        nodes = f"{_text(published.mean_nodes)} on average"
+        once = " (each once)" if published.edges_once else ""
+        edges = f"{_text(published.mean_edges)} on average{once}" if published.mean_edges is not None else ""
+    shown = {f"{unit} (train / val / test)": sizes, "nodes of a graph": nodes, "edges of a graph": edges}
+    as_published = {what: f"{value}, as published" if value else "not known" for what, value in shown.items()}
+    return list((dict(info.describe()) | as_published).items())
+
+
+def _facts(record: DatasetRecord, root: str | Path) -> Iterator[tuple[str, str]]:
+    source, raw = record.source, record.raw
+    yield "data set", f"{record.title}: {record.summary}" if record.summary else record.title
+    yield "in YAML", f"dataset.format {record.format}, dataset.name {record.name or 'none'}"
+    yield "task", f"{record.task_type} of {LEVELS[record.level]}"
+    yield "metric", record.metric and f"metric_best {record.metric}"
+    yield "loss", record.loss and f"model.loss_fun {record.loss}"
+    shares = "/".join(f"{100 * share:g}" for share in record.fractions)
+    yield "split", record.split or f"none of its own: {shares} at random, the same in every run"
+    yield "features", _features(record.features) if record.features else ""
+    yield "citation", source.citation if source else ""
+    yield "licence", source.licence if source else ""
+    yield "page", source.page if source else ""
+    if raw:
+        folder = Path(root).expanduser().absolute() / raw.folder
+        yield "files", f"{', '.join(raw.files[:8])}{', ...' if len(raw.files) > 8 else ''} in {folder}"
+        yield "or", " and ".join(raw.archives) + " there, as downloaded" if raw.archives else ""
+
+
+def _features(features: Features) -> str:
+    def width(what: int | tuple[int, ...], of: str) -> str:
+        if isinstance(what, tuple):
+            return f"{len(what)} categories of {of} ({', '.join(map(str, what))} values)"
+        return f"{what or 'no'} numbers of {of}"
+
+    position = f", {features.positions} coordinates" if features.positions else ""
+    return f"{width(features.node, 'a node')}, {width(features.edge, 'an edge')}{position}"
+
+
+def _compared(record: DatasetRecord, info: DatasetInfo | None) -> Iterator[tuple[str, str, str]]:
+    published, features = record.statistics, record.features
+    if published:
+        mean = "" if published.graphs == 1 else "mean "
+        yield "graphs", _text(published.graphs), _text(info and info.graphs)
+        yield f"{mean}nodes", _text(published.mean_nodes), _text(info and info.mean_nodes)
+        if published.mean_edges is not None:
+            twice = 2 if published.edges_once and not (info and info.directed) else 1
+            once = " (each once)" if published.edges_once else ""
+            yield f"{mean}edges{once}", _text(published.mean_edges), _text(info and info.mean_edges / twice)
+        for number, size in enumerate(published.sizes or ()):
+            yield f"{SPLITS[number]} samples", _text(size), _text(info and info.sizes[number])
+    if features and not isinstance(features.node, tuple):
+        yield "node features", _text(features.node), _text(info and info.dim_in)
+    if features and not isinstance(features.edge, tuple):
+        yield "edge features", _text(features.edge), _text(info and info.dim_edge)
+    if features:
+        yield "classes or targets", _text(features.classes), _text(info and info.dim_out)
+
+
+def _text(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.2f}" if isinstance(value, float) and value != int(value) else f"{int(value):,}"
+
+
+def _agree(published: str, found: str) -> bool:
+    if not (published and found) or published == found:
+        return True
+    first, second = (float(text.replace(",", "")) for text in (published, found))
+    return "." in published + found and abs(first - second) <= TOLERANCE

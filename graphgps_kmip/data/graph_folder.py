@@ -19,9 +19,9 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
+from graphgps_kmip.data.dataset_info import check_alike
 from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.data.file_errors import reading
-from graphgps_kmip.data.graph_checks import check_alike
 from graphgps_kmip.data.safe_pickle import load_torch
 from graphgps_kmip.errors import DataError, InputError
 

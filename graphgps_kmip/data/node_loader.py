@@ -18,8 +18,8 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
-from graphgps_kmip.data.dataset_info import LEVELS, summarize
-from graphgps_kmip.data.dataset_record import DatasetRecord
+from graphgps_kmip.data.dataset_info import summarize
+from graphgps_kmip.data.dataset_record import LEVELS, DatasetRecord
 from graphgps_kmip.data.partition import InEdges, inside, part_of, partition
 from graphgps_kmip.data.worker_processes import Job, made_of, own_jobs
 from graphgps_kmip.errors import InputError

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -89,6 +89,37 @@ class _ReadOnly(SQLiteDatabase):
         path = quote(os.path.abspath(self.path))
         self._connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
         self._cursor = self._connection.cursor()
+
+
+class RowGraphs:
+    """Graphs made of rows on disk when they are asked for.
+
+    Args:
+        path: file of the rows.
+        schema: see `RowFile`.
+        rows: yields all rows; called if the file is not there yet.
+        numbers: row of each graph.
+        make: returns the graph of a row.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        schema: dict[str, Any],
+        rows: Callable[[], Iterable[Row]],
+        numbers: Sequence[int],
+        make: Callable[[Row], Data],
+    ) -> None:
+        self.rows, self.numbers, self.make = RowFile(path, schema), numbers, make
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            self.rows.write(rows())
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: int) -> Data:
+        return self.make(self.rows[int(self.numbers[index])])
 
 
 class Cloud(NamedTuple):

@@ -25,8 +25,8 @@ from tqdm import tqdm
 
 from graphgps_kmip.common.forked_work import load_scipy
 from graphgps_kmip.data.dataset import graph_words
+from graphgps_kmip.data.dataset_info import check_alike
 from graphgps_kmip.data.file_errors import FILE_ERRORS, graph_at, kind_and_text
-from graphgps_kmip.data.graph_checks import check_alike
 from graphgps_kmip.errors import DataError, InputError, UserError
 
 KILLED = re.compile(r"DataLoader worker .*(?:killed by signal: (?P<signal>[^.]*)|exited unexpectedly)")

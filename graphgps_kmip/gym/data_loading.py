@@ -39,10 +39,9 @@ from graphgps_kmip.data import (
     open_dataset,
     sampled,
 )
-from graphgps_kmip.data.dataset_info import summarize
+from graphgps_kmip.data.dataset_info import columns, summarize
 from graphgps_kmip.data.dataset_record import LEVELS
 from graphgps_kmip.data.graph_changes import in_order, with_normalized_features, with_reverse_edges, with_self_loops
-from graphgps_kmip.data.graph_checks import columns
 from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
 from graphgps_kmip.data.layer_loader import LayerLoader

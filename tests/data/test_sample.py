@@ -18,9 +18,8 @@ from torch_geometric.transforms import LocalDegreeProfile
 
 from graphgps_kmip.data import DatasetInfo, DatasetRecord, Features, GraphDataset, Statistics
 from graphgps_kmip.data.dataset import SPLITS
-from graphgps_kmip.data.sample_graphs import LEAVES, UNIT, clusters, tailed
 from graphgps_kmip.data.splits import open_dataset, sampled
-from graphgps_kmip.data.synthetic_sample import make_sample
+from graphgps_kmip.data.synthetic_sample import LEAVES, UNIT, clusters, make_sample, tailed
 from graphgps_kmip.encoding.knn import knn_graph
 
 ATOMS, BONDS = (119, 5, 12, 12, 10, 6, 6, 2, 2), (5, 6, 2)

@@ -17,9 +17,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask, to_undirected
 
-from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics, node_record
+from graphgps_kmip.data.dataset_record import DatasetRecord, RawFiles, Source
 from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.data.safe_pickle import load_torch
+from graphgps_kmip.data.sets.node_sets import node_record
 from graphgps_kmip.errors import InputError
 
 NUM_FREQUENCIES = 8  # 2^0 .. 2^7
@@ -140,34 +141,29 @@ def _mask(part: Tensor, nodes: int) -> Tensor:
     return part.bool() if part.numel() == nodes else index_to_mask(part, nodes)
 
 
+SOURCE = (
+    "Liang, Saez de Ocariz Borde, Sripathmanathan, Bronstein and Dong, Towards Quantifying Long-Range Interactions in "
+    "Graph Machine Learning: a Large Graph Dataset and a Measurement, 2025"
+)
+
+
 def _record(name: str, nodes: int, edges: int) -> DatasetRecord:
     low, tenth = name.lower(), nodes // 10
+    page = f"github.com/LeonResearch/City-Networks (data/{low}.tar.gz)"
+    urls = {f"raw/{low}.tar.gz": f"{URL}/{low}.tar.gz"}
     return node_record(
-        "PyG-CityNetwork",
+        "CityNetwork",
+        name,
+        (nodes, edges, 67, 10),
+        Source(SOURCE, "not stated; made from OpenStreetMap, which is under ODbL 1.0", page),
+        urls,
+        parts=(tenth, tenth, nodes - 2 * tenth),
+        edges_once=True,
         load=partial(load, name=name),
-        name=name,
-        title=name,
         loss="weighted_cross_entropy",
         split="shipped masks: 10/10/80 percent at random",
         summary=f"road network, {nodes:,} junctions; tenths of their eccentricity within 16 hops",
-        features=Features(node=67, classes=10),
-        statistics=Statistics(
-            1, nodes, edges, edges_once=True, directed=False, sizes=(tenth, tenth, nodes - 2 * tenth)
-        ),
-        source=Source(
-            citation="Liang, Saez de Ocariz Borde, Sripathmanathan, Bronstein and Dong, Towards Quantifying Long-Range "
-            "Interactions in Graph Machine Learning: a Large Graph Dataset and a Measurement, 2025",
-            licence="not stated; made from OpenStreetMap, which is under ODbL 1.0",
-            page=f"github.com/LeonResearch/City-Networks (data/{low}.tar.gz)",
-        ),
-        raw=RawFiles(
-            "CityNetwork",
-            (f"raw/{low}.tar.gz",),
-            base=low,
-            archives=(f"{low}.tar.gz",),
-            processed=PROCESSED,
-            urls={f"raw/{low}.tar.gz": f"{URL}/{low}.tar.gz"},
-        ),
+        raw=RawFiles("CityNetwork", tuple(urls), base=low, archives=(f"{low}.tar.gz",), processed=PROCESSED, urls=urls),
     )
 
 

@@ -1,40 +1,63 @@
-"""Open Graph Benchmark (OGB): ogbg-molhiv, molpcba, ppa, code2; ogbn-arxiv, products, proteins; ogbl-collab."""
+"""Open Graph Benchmark (OGB): molhiv, molpcba, ppa, code2; arxiv, products, proteins; collab; PCQM4Mv2 of OGB-LSC."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask, scatter
+from tqdm import tqdm
 
 from graphgps_kmip.data.dataset import GraphDataset
-from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Statistics
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.data.ogb_tables import (
     CLASSES,
     NODE_ATTRIBUTES,
     NODE_TYPES,
-    AssociationGraphs,
+    SPLIT,
     OGBGraphs,
     SyntaxTrees,
-    ogb_files,
-    ogb_source,
+    association_graphs,
     ogb_split,
 )
+from graphgps_kmip.data.point_clouds import Row, RowGraphs
 from graphgps_kmip.data.safe_pickle import load_torch
 from graphgps_kmip.data.synthetic_sample import make_sample
 from graphgps_kmip.encoding.feature_encoders import ATOM, BOND
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.errors import DataError, InputError
 
+HOME = "ogb"
 COUNTS = ("edge", "num-node-list", "num-edge-list")
 TREE_NODES = ("node_is_attributed", "node_dfs_order", "node_depth")
 COLLAB = "ogbl-collab"
 NEGATIVES_SEED = 0  # the same training negatives in every run
-COLLAB_FILES = ogb_files(COLLAB, "linkproppred/collab", (*COUNTS, "node-feat"), "time", ending="pt")
+
+
+def _raw_files(name: str, archive: str, tables: tuple[str, ...], split: str, ending: str = "csv.gz") -> RawFiles:
+    """Return the raw files of a data set in ogb's layout; ``archive`` is the path of the download without ending."""
+    inside = archive.rpartition("/")[2]
+    return RawFiles(
+        HOME,
+        (*(f"raw/{table}.csv.gz" for table in tables), *(f"split/{split}/{part}.{ending}" for part in SPLIT.values())),
+        base=name.replace("-", "_"),
+        inside=inside,
+        urls={f"{inside}.zip": f"http://snap.stanford.edu/ogb/data/{archive}.zip"},
+    )
+
+
+def _source(level: str, licence: str) -> Source:
+    citation = "Hu et al., Open Graph Benchmark: Datasets for Machine Learning on Graphs, NeurIPS 2020"
+    return Source(citation, licence, f"ogb.stanford.edu/docs/{level}prop")
+
+
+COLLAB_FILES = _raw_files(COLLAB, "linkproppred/collab", (*COUNTS, "node-feat"), "time", ending="pt")
 
 
 def load_graphs(home: str, name: str, raw: RawFiles) -> GraphDataset:
@@ -45,7 +68,7 @@ def load_graphs(home: str, name: str, raw: RawFiles) -> GraphDataset:
     """
     split = list(ogb_split(home, raw).values())
     if name == "ogbg-ppa":
-        return GraphDataset(AssociationGraphs(Path(home, raw.base), sum(map(len, split))), split)
+        return GraphDataset(association_graphs(Path(home, raw.base), sum(map(len, split))), split)
     dataset = OGBGraphs(home, raw, one_way=name == "ogbg-code2")
     if name == "ogbg-code2":
         dataset.transform = SyntaxTrees.prepared(dataset, split[0])
@@ -90,7 +113,9 @@ def load_links(home: str) -> GraphDataset:
         negatives = pairs.get("edge_neg")
         if negatives is None:
             negatives = random_negatives(positives, graph.num_nodes, NEGATIVES_SEED)
-        graphs.append(_with_pairs(graph, positives, negatives))
+        both = torch.cat([positives, negatives], dim=1)
+        label = (torch.arange(both.size(1)) < positives.size(1)).long()
+        graphs.append(Data(x=graph.x, edge_index=graph.edge_index, edge_label_index=both, edge_label=label))
     return GraphDataset(graphs, [[0], [1], [2]])
 
 
@@ -120,10 +145,86 @@ def _pair_number(pairs: Tensor, num_nodes: int) -> Tensor:
     return pairs.amin(0) * num_nodes + pairs.amax(0)
 
 
-def _with_pairs(graph: Data, positives: Tensor, negatives: Tensor) -> Data:
-    labels = [torch.ones(positives.size(1), dtype=torch.long), torch.zeros(negatives.size(1), dtype=torch.long)]
-    pairs = torch.cat([positives, negatives], dim=1)
-    return Data(x=graph.x, edge_index=graph.edge_index, edge_label_index=pairs, edge_label=torch.cat(labels))
+# PCQM4Mv2: 3.7 million molecules and their HOMO-LUMO gaps, in a database on disk
+
+PCQM_FILES = RawFiles(
+    HOME,
+    ("raw/data.csv.gz", "split_dict.pt"),
+    base="pcqm4m-v2",
+    inside="pcqm4m-v2",
+    urls={"pcqm4m-v2.zip": "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/pcqm4m-v2.zip"},
+)
+SPLIT_SEED = 42
+VALIDATION, SUBSET_VALIDATION = 150_000, 50_000  # molecules, as in GraphGPS
+MOLECULE = {
+    "x": {"dtype": torch.uint8, "size": (-1, len(ATOM))},
+    "edge_index": {"dtype": torch.int16, "size": (2, -1)},
+    "edge_attr": {"dtype": torch.uint8, "size": (-1, len(BOND))},
+    "y": {"dtype": torch.float32, "size": (1,)},
+}
+
+
+def molecule(smiles: str) -> dict[str, np.ndarray]:
+    """Return ``x`` (N, 9), ``edge_index`` (2, E) and ``edge_attr`` (E, 3) of a molecule, int64.
+
+    Each bond is there in both directions, one after the other.
+
+    Raises:
+        DataError: RDKit is not installed.
+        InputError: the text is no molecule.
+    """
+    try:
+        from ogb.utils.mol import smiles2graph  # here: ogb asks the network for newer releases of itself
+    except ImportError as error:
+        raise DataError(
+            "its molecules come as text, and RDKit, which makes graphs of them, is not installed: pip install rdkit"
+        ) from error
+    try:
+        graph = smiles2graph(smiles)
+    except (AttributeError, TypeError) as error:  # RDKit made no molecule of it
+        raise InputError(f"{str(smiles)[:40]!r} is no molecule") from error
+    return {"x": graph["node_feat"], "edge_index": graph["edge_index"], "edge_attr": graph["edge_feat"]}
+
+
+def load_molecules(home: str, name: str) -> GraphDataset:
+    """Return the molecules of PCQM4Mv2's "subset", "full" or "inference" with their splits, read from disk on access.
+
+    ``y`` (1,) is NaN where the gap is not published.
+    """
+    folder = Path(home, PCQM_FILES.base)
+    with reading(folder / "split_dict.pt"):
+        official = {part: np.asarray(index) for part, index in load_torch(folder / "split_dict.pt").items()}
+    parts = [np.sort(part) for part in _pcqm_splits(official, name)]
+    ends = np.cumsum([len(part) for part in parts])
+    splits = [torch.arange(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
+    path, rows = folder / "processed" / "molecules.db", partial(_molecule_rows, folder / "raw" / "data.csv.gz")
+    return GraphDataset(RowGraphs(path, MOLECULE, rows, np.concatenate(parts), _molecule_graph), splits)
+
+
+def _molecule_graph(row: Row) -> Data:
+    return Data(**{key: row[key].long() for key in ("x", "edge_index", "edge_attr")}, y=row["y"].clone())
+
+
+def _pcqm_splits(official: dict[str, np.ndarray], name: str) -> list[np.ndarray]:
+    if name == "inference":
+        return [official["valid"], official["test-dev"], official["test-challenge"]]
+    order = np.random.default_rng(SPLIT_SEED).permutation(official["train"])
+    validation, training = order[:VALIDATION], order[VALIDATION:]
+    if name == "subset":
+        validation, training = validation[:SUBSET_VALIDATION], training[: len(training) // 10]
+    return [training, validation, official["valid"]]
+
+
+def _molecule_rows(path: Path) -> Iterator[Row]:
+    import pandas as pd
+
+    with reading(path):
+        table = pd.read_csv(path)
+        gaps = zip(table["smiles"], table["homolumogap"], strict=True)
+    for smiles, gap in tqdm(gaps, "PCQM4Mv2: molecules", total=len(table)):
+        with reading(path):
+            graph = molecule(smiles)
+        yield {key: torch.as_tensor(graph.get(key, [gap])).to(MOLECULE[key]["dtype"]) for key in MOLECULE}
 
 
 def _record(
@@ -133,33 +234,48 @@ def _record(
     tables: tuple[str, ...],
     features: Features,
     statistics: Statistics,
-    *,
     split: str,
-    summary: str,
-    metric: str = "accuracy",
-    task_type: str = "classification",
-    loss: str = "cross_entropy",
     licence: str = "MIT",
-    sample: Callable[[DatasetRecord, int], GraphDataset] | None = None,
+    **facts: Any,
 ) -> DatasetRecord:
     """Return the record of a data set whose graphs ("graph") or nodes ("node") have labels."""
-    raw = ogb_files(name, f"{level}proppred/{archive}", (*COUNTS, f"{level}-label", *tables), split)
+    raw = _raw_files(name, f"{level}proppred/{archive}", (*COUNTS, f"{level}-label", *tables), split)
+    usual = {"task_type": "classification", "metric": "accuracy", "loss": "cross_entropy"}
     return DatasetRecord(
         format="OGB",
         name=name,
         title=name,
         load=partial(load_graphs if level == "graph" else load_node, name=name, raw=raw),
-        task_type=task_type,
         level=level,
-        metric=metric,
-        loss=loss,
         split=f"official, by {split.replace('_', ' ')}",
-        summary=summary,
         features=features,
         statistics=statistics,
-        source=ogb_source(level, licence),
+        source=_source(level, licence),
         raw=raw,
-        sample=sample,
+        **usual | facts,
+    )
+
+
+def _pcqm(name: str, sizes: tuple[int, int, int], split: str, summary: str) -> DatasetRecord:
+    return DatasetRecord(
+        format="OGB",
+        name=f"PCQM4Mv2-{name}",
+        title=f"PCQM4Mv2-{name}",
+        load=partial(load_molecules, name=name),
+        task_type="regression",
+        metric="mae",
+        loss="l1",
+        split=split,
+        summary=summary,
+        features=Features(ATOM, BOND),
+        statistics=Statistics(sum(sizes), 14.1, 14.6, edges_once=True, directed=False, sizes=sizes),
+        source=Source(
+            "Hu et al., OGB-LSC: A Large-Scale Challenge for Machine Learning on Graphs, NeurIPS 2021",
+            "CC BY 4.0",
+            "ogb.stanford.edu/docs/lsc/pcqm4mv2",
+        ),
+        raw=PCQM_FILES,
+        unknown_targets=name == "inference",
     )
 
 
@@ -274,8 +390,29 @@ LINKS = (
         features=Features(128),
         # One graph, given three times. Of the 1,285,465 published edges those of training carry messages.
         statistics=Statistics(3, 235868, 1179052, edges_once=True, directed=False),
-        source=ogb_source("link", "ODC-BY"),
+        source=_source("link", "ODC-BY"),
         raw=COLLAB_FILES,
     ),
 )
-RECORDS = (*GRAPHS, *LINKS, *NODES)
+HELD_OUT = "test is the official validation set, validation {} random molecules of the official training set"
+PCQM = (
+    _pcqm(
+        "full",
+        (3228606, 150000, 73545),
+        HELD_OUT.format("150,000"),
+        "3.4 million molecules: the HOMO-LUMO gap in electronvolts",
+    ),
+    _pcqm(
+        "subset",
+        (322860, 50000, 73545),
+        HELD_OUT.format("50,000") + ", training a tenth of the rest",
+        "a tenth of the training molecules of PCQM4Mv2-full, and a third of those that validate",
+    ),
+    _pcqm(
+        "inference",
+        (73545, 147037, 147432),
+        "the official validation set, test-dev and test-challenge; the gaps of the latter two are not published (NaN)",
+        "molecules to predict for the OGB-LSC challenge",
+    ),
+)
+RECORDS = (*GRAPHS, *LINKS, *NODES, *PCQM)

@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 
 from graphgps_kmip.data import DataError, DatasetInfo, GraphDataset, open_dataset, raw_files
-from graphgps_kmip.data.sets import pcqm
-from graphgps_kmip.data.sets.pcqm import RECORDS
+from graphgps_kmip.data.sets import ogb
+from graphgps_kmip.data.sets.ogb import PCQM
 from tests.data.sets.raw_files import opened, pack
 from tests.data.sets.raw_graphs import OFFICIAL, place
 
-FULL, SUBSET, INFERENCE = RECORDS
+FULL, SUBSET, INFERENCE = PCQM
 NO_RDKIT = "RDKit, which makes graphs of molecules, is not installed"
 
 
 @pytest.fixture
 def chemistry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write the raw files of 24 molecules, of which 6, not 150,000, validate; return the folder of all data sets."""
-    monkeypatch.setattr(pcqm, "VALIDATION", 6)
-    monkeypatch.setattr(pcqm, "SUBSET_VALIDATION", 2)
+    monkeypatch.setattr(ogb, "VALIDATION", 6)
+    monkeypatch.setattr(ogb, "SUBSET_VALIDATION", 2)
     place(FULL, tmp_path)
     return tmp_path
 
@@ -34,7 +34,7 @@ def chemistry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def root(chemistry: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder of ``chemistry``, where no RDKit is asked for: each molecule is a path of its letters."""
-    monkeypatch.setattr(pcqm, "molecule", path_of_letters)
+    monkeypatch.setattr(ogb, "molecule", path_of_letters)
     return chemistry
 
 
@@ -121,6 +121,6 @@ def test_without_rdkit_one_line_says_how_to_install_it(chemistry: Path, monkeypa
 def test_the_parts_have_the_published_sizes() -> None:
     ends = np.cumsum([3378606, 73545, 147037, 147432])
     official = dict(zip(OFFICIAL, np.split(np.arange(ends[-1]), ends[:-1]), strict=True))
-    for record in RECORDS:
-        parts = pcqm._splits(official, record.name.removeprefix("PCQM4Mv2-"))
+    for record in PCQM:
+        parts = ogb._pcqm_splits(official, record.name.removeprefix("PCQM4Mv2-"))
         assert tuple(map(len, parts)) == record.statistics.sizes

@@ -14,7 +14,8 @@ import torch
 from torch_geometric.datasets import LRGBDataset
 
 from graphgps_kmip.data import DataError, DatasetInfo, DatasetRecord, datasets, find
-from graphgps_kmip.data.dataset_info import mismatches, summarize
+from graphgps_kmip.data.dataset_info import summarize
+from graphgps_kmip.data.dataset_record import mismatches
 from tests.data.sets import raw_graphs, raw_nodes
 from tests.data.sets.raw_files import Code, opened, pack
 from tests.data.sets.raw_graphs import same

@@ -426,15 +426,6 @@ def test_an_error_of_the_system_is_one_line_and_costs_no_file(error: Exception, 
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [".lock", "size.txt"]
 
 
-def test_what_a_killed_process_left_while_it_replaced_a_folder_stops_nobody(tmp_path: Path) -> None:
-    record = record_of(by_numpy, tmp_path)
-    open_dataset(record, tmp_path)
-    (tmp_path / "mine" / ".replaced" / "old").mkdir(parents=True)
-    (tmp_path / "mine" / "raw" / "size.txt").write_text("10.0")  # it is prepared anew
-    assert len(open_dataset(record, tmp_path)) == 10
-    assert not (tmp_path / "mine" / ".replaced").exists()
-
-
 def test_encodings_on_a_full_disk_are_one_line_and_nothing_is_kept(rings: Rings, tmp_path: Path) -> None:
     dataset = rings(100)
     with full_disk(), pytest.raises(DataError, match=r"^encoding Ones: .*: free space there, or set dataset.dir"):

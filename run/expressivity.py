@@ -39,7 +39,7 @@ from graphgps_kmip.attention import (
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.compat.public_faults import FirstKeyAgain
 from graphgps_kmip.data import find, open_dataset, sampled
-from graphgps_kmip.data.sets.brec import BLOCK, CATEGORIES, of_pairs
+from graphgps_kmip.data.sets.brec import BLOCK, CATEGORIES, select_pairs
 from graphgps_kmip.encoding.expander_graph import expander_edges, expander_generator
 from graphgps_kmip.errors import UserError, one_line
 from graphgps_kmip.expressivity import wl_picture as picture
@@ -183,7 +183,7 @@ def _fit(args: argparse.Namespace) -> int:
 def _brec(args: argparse.Namespace) -> int:
     torch.set_num_threads(1)
     record = find("BREC", "brec")
-    dataset = of_pairs(open_dataset(sampled(record) if args.sample else record, args.data), args.pairs)
+    dataset = select_pairs(open_dataset(sampled(record) if args.sample else record, args.data), args.pairs)
     rows: dict[str, Any] = {}
     for test in TESTS:
         began = time.perf_counter()

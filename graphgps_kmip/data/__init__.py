@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphgps_kmip.data.dataset import GraphDataset, Splits, Summary
+from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_info import DatasetInfo
 from graphgps_kmip.data.dataset_record import (
     DatasetRecord,
@@ -39,9 +39,7 @@ __all__ = [
     "RawFiles",
     "Sampling",
     "Source",
-    "Splits",
     "Statistics",
-    "Summary",
     "find",
     "find_title",
     "card_text",

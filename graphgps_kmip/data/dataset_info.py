@@ -57,8 +57,7 @@ class DatasetInfo(Summary):
             ValueError: no graphs, an empty split, missing or misshapen x, y, edge_index or edge_attr, edges to nodes
                 that do not exist, NaN or infinite features, labels that the task cannot use.
         """
-        if len(dataset) == 0:
-            raise DataError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
+        check_not_empty(dataset, record)
         sizes = split_sizes(dataset, record)
         summary = dataset.summary or summarize(dataset, record)
         return cls(name=record.title, level=record.level, sizes=sizes, **asdict(summary))
@@ -119,7 +118,7 @@ def summarize(dataset: GraphDataset, record: DatasetRecord) -> Summary:
     )
 
 
-def kept_summary(dataset: GraphDataset, record: DatasetRecord, folder: Path) -> Summary:
+def load_or_summarize(dataset: GraphDataset, record: DatasetRecord, folder: Path) -> Summary:
     """Return `summarize` of a data set, computed once and stored in the folder of its processed files."""
     basis = repr((LOOK_VERSION, record.level, record.task_type, record.features)).encode()
     path = folder / f"summary-{record.key.replace('/', '-')}-{hashlib.sha256(basis).hexdigest()[:12]}.pt"
@@ -132,6 +131,12 @@ def kept_summary(dataset: GraphDataset, record: DatasetRecord, folder: Path) -> 
     except OSError as error:
         log.warning("%s: %s cannot be written (%s): the next start looks anew", record.title, path, error.strerror)
     return summary
+
+
+def check_not_empty(dataset: GraphDataset, record: DatasetRecord) -> None:
+    """Raise DataError if a data set has no graphs."""
+    if len(dataset) == 0:
+        raise DataError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
 
 
 def check_dense(value: Tensor, key: str, where: str) -> None:
@@ -158,11 +163,7 @@ def check_finite(value: Tensor, key: str, where: str, nan_allowed: bool = False)
 
 
 def split_sizes(dataset: GraphDataset, record: DatasetRecord) -> tuple[int, int, int]:
-    """Return how many samples train, validate and test.
-
-    Raises:
-        ValueError: there is no split, a part is empty, names what is not there, or shares samples with another.
-    """
+    """Return how many samples train, validate and test, or raise DataError: no split, an empty or overlapping part."""
     if record.level == "node" and dataset.splits is None:
         graph = dataset.graphs[0]
         if any(f"{split}_mask" not in graph for split in SPLITS) or len(dataset) > 1:
@@ -193,11 +194,10 @@ def check_graph(graph: Data, where: str) -> None:
     """Raise DataError unless a graph has nodes with finite features, edges between them, and rows for each of both."""
     if graph.x is None:
         raise DataError(f"{where}: x is missing: set node features (N, C), for instance a column of ones")
-    edges = graph.edge_index
-    if edges is None or edges.dim() != 2 or edges.size(0) != 2 or edges.dtype != torch.int64:
-        raise DataError(f"{where}: edge_index must be int64 (2, E), torch.empty(2, 0, dtype=torch.long) for no edges")
     nodes = graph.x.size(0)
-    rows = {"x": nodes, "pos": nodes, "edge_attr": edges.size(1), **{f"{split}_mask": nodes for split in SPLITS}}
+    check_pairs(graph.edge_index, "edge_index", nodes, where)
+    num_edges = graph.edge_index.size(1)
+    rows = {"x": nodes, "pos": nodes, "edge_attr": num_edges, **{f"{split}_mask": nodes for split in SPLITS}}
     for key, number in rows.items():
         value = graph.get(key)
         if isinstance(value, Tensor):
@@ -206,8 +206,14 @@ def check_graph(graph: Data, where: str) -> None:
             if value.size(0) != number:
                 unit = "edges" if key == "edge_attr" else "nodes"
                 raise DataError(f"{where}: {key} has {value.size(0)} rows for {number} {unit}: give each one row")
-    if edges.numel() and (int(edges.min()) < 0 or int(edges.max()) >= nodes):
-        raise DataError(f"{where}: edge_index names nodes outside 0..{nodes - 1}: number the nodes from 0")
+
+
+def check_pairs(pairs: Tensor | None, key: str, num_nodes: int, where: str) -> None:
+    """Raise DataError unless an attribute holds pairs of nodes."""
+    if pairs is None or pairs.dim() != 2 or pairs.size(0) != 2 or pairs.dtype != torch.int64:
+        raise DataError(f"{where}: {key} must be int64 (2, E), torch.empty(2, 0, dtype=torch.long) for none")
+    if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= num_nodes):
+        raise DataError(f"{where}: {key} names nodes outside 0..{num_nodes - 1}: number the nodes from 0")
 
 
 def columns(features: Tensor | None, where: str) -> int:
@@ -231,12 +237,8 @@ def label_rows(graph: Data, record: DatasetRecord, where: str) -> Tensor:
     y = y[:, None] if y.dim() == 1 else y
     rows = 1 if record.level == "graph" else graph.num_nodes
     if record.level == "link":
-        pairs = graph.get("edge_label_index")
-        if pairs is None or pairs.dim() != 2 or pairs.size(0) != 2 or pairs.dtype != torch.int64:
-            raise DataError(f"{where}: edge_label_index must be int64 (2, L), the pairs of nodes that have a label")
-        if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= graph.num_nodes):
-            raise DataError(f"{where}: edge_label_index names nodes outside 0..{graph.num_nodes - 1}")
-        rows = pairs.size(1)
+        check_pairs(graph.get("edge_label_index"), "edge_label_index", graph.num_nodes, where)
+        rows = graph.edge_label_index.size(1)
     if y.size(0) != rows or (record.task_type in ONE_COLUMN and y.size(1) != 1):
         shape = f"({rows},)" if record.task_type in ONE_COLUMN else f"({rows}, number of targets)"
         raise DataError(f"{where}: {key} must have shape {shape}, got {tuple(torch.as_tensor(graph[key]).shape)}")

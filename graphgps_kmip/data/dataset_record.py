@@ -83,15 +83,14 @@ class RawFiles:
 
     Args:
         home: folder below ``dataset.dir`` that is given to the loading class as its root.
-        base: folder below ``home`` that belongs to this data set alone; "" if ``home`` does.
         files: what must be there, files or folders, relative to ``home/base``.
+        base: folder below ``home`` that belongs to this data set alone; "" if ``home`` does.
         archives: downloads from the official page that may be in ``home/base`` instead, as they came; what is missing
             of ``files`` is unpacked from them. (default: the names of ``urls`` that are no files)
         processed: folder below ``home/base`` that the loading class writes.
         inside: folder of the archives that holds the files; "" where any does.
         unread: those of ``files`` that the loading class asks for and never reads: they are not checked.
-        urls: addresses of ``files`` and ``archives`` by these names. Without any, the loading class downloads, and
-            reads what it gets before that is checked.
+        urls: addresses of ``files`` and ``archives``.
     """
 
     home: str
@@ -119,13 +118,13 @@ class DatasetRecord:
 
     Args:
         format: value of ``dataset.format``, a family of data sets.
-        load: ``load(root)`` reads from the folder ``dataset.dir``: a list of `Data`, one `Data`, or, with splits of its
-            own, a `GraphDataset`. With ``raw`` files, root is their ``home``, made ready by `prepared`.
-        task_type: a row of `TASK_TYPES`.
+        load: ``load(root)`` reads from the folder ``dataset.dir``: a list of `Data`, one `Data`, or, with its splits, a
+            `GraphDataset`. With ``raw`` files, root is their ``home``, made ready by `prepared`.
+        task_type: one of `TASK_TYPES`.
         name: value of ``dataset.name``; empty where the format has one data set only.
-        level: what has a label: "graph", "inductive_node" (every node of graphs that are divided) or "node" (the nodes
-            of one graph, divided by masks).
-        fractions: shares of training, validation and test where the data has no split of its own.
+        level: what has a label: "graph", "inductive_node" (every node of graphs that are divided), "node" (the nodes
+            of one graph, divided by masks) or "link" (pairs of nodes).
+        fractions: shares of training, validation and test where the data has no split.
         title: what people call it; "" for format and name.
         metric: value of ``metric_best`` that its publications report; "" if there is none.
         loss: value of ``model.loss_fun`` that they train with; "" if there is none.
@@ -137,9 +136,6 @@ class DatasetRecord:
         raw: the files it is made from; None where it needs none.
         unknown_targets: some targets are not published and NaN; else NaN in a target is refused.
         sample: builds the offline stand-in where the generic generator cannot; ``sample(record, seed)``.
-
-    Raises:
-        ValueError: level or task_type is not a known one.
     """
 
     format: str
@@ -189,23 +185,15 @@ def datasets() -> dict[tuple[str, str], DatasetRecord]:
 
 
 def register(record: DatasetRecord) -> DatasetRecord:
-    """Register a data set; registering the same record again is harmless.
-
-    Raises:
-        ConfigError: another data set has this format and name.
-    """
+    """Register a data set; registering another one of this format and name is a `ConfigError`."""
     return registry.register("dataset", record.key, record, summary=f"{record.title}: {record.summary}")
 
 
 def find(format: str, name: str = "") -> DatasetRecord:  # noqa: A002 (the config key's name)
-    """Return the record of a data set.
-
-    Args:
-        format: value of ``dataset.format``.
-        name: value of ``dataset.name``; "" or "none" for a format with one nameless data set.
+    """Return the record of a data set by ``dataset.format`` and ``dataset.name``, "" or "none" if it has no name.
 
     Raises:
-        ValueError: no such data set; near misses are suggested.
+        InputError: no such data set; near misses are suggested.
     """
     records = datasets()
     names = [key[1] for key in records if key[0] == format]
@@ -220,11 +208,7 @@ def find(format: str, name: str = "") -> DatasetRecord:  # noqa: A002 (the confi
 
 
 def find_title(name: str) -> DatasetRecord:
-    """Return the record of a data set by what people call it, or by format/name; capitals do not matter.
-
-    Raises:
-        ValueError: no such data set; near misses are suggested.
-    """
+    """Return the record of a data set by its title, or by format/name, in capitals or not; else suggest near misses."""
     records = list(datasets().values())
     by_name = {record.key.lower(): record for record in records}
     by_name |= {record.title.lower(): record for record in reversed(records)}
@@ -240,21 +224,15 @@ TOLERANCE = 0.051
 def mismatches(record: DatasetRecord, info: DatasetInfo) -> list[str]:
     """Return one line for each published figure that the loaded data does not agree with."""
     return [
-        f"{record.title}: {what} should be {published}, as published, but {found} were found: another release, or an "
+        f"{record.title}: {what} should be {published}, as published, but {loaded} were found: another release, or an "
         "incomplete one?"
-        for what, published, found in _compared(record, info)
-        if not _agree(published, found)
+        for what, published, loaded in _compared(record, info)
+        if not _agree(published, loaded)
     ]
 
 
 def card_text(record: DatasetRecord, root: str | Path, info: DatasetInfo | None) -> str:
-    """Return the dataset card as text.
-
-    Args:
-        record: of the data set.
-        root: folder of all data sets (``dataset.dir``).
-        info: what was found in the loaded data; None if it is not on disk.
-    """
+    """Return the dataset card as text; ``info`` is what was found in the loaded data, None if it is not on disk."""
     lines = [f"{name:<12} {text}" for name, text in _facts(record, root) if text]
     rows = list(_compared(record, info))
     if rows:
@@ -266,12 +244,7 @@ def card_text(record: DatasetRecord, root: str | Path, info: DatasetInfo | None)
 
 
 def published_rows(record: DatasetRecord, info: DatasetInfo) -> list[tuple[str, str]]:
-    """Return rows (what, value) on a data set that is not on disk: `DatasetInfo.describe` with published sizes.
-
-    Args:
-        record: of the data set.
-        info: of its stand-in, whose dims are those of the data set; its sizes are not shown.
-    """
+    """Return rows (what, value) on a data set that is not on disk: published sizes, dims of a stand-in ``info``."""
     published = record.statistics
     unit = "nodes" if record.level == "node" else "graphs"
     sizes = nodes = edges = ""
@@ -340,8 +313,8 @@ def _text(value: float | None) -> str:
     return f"{value:,.2f}" if isinstance(value, float) and value != int(value) else f"{int(value):,}"
 
 
-def _agree(published: str, found: str) -> bool:
-    if not (published and found) or published == found:
+def _agree(published: str, loaded: str) -> bool:
+    if not (published and loaded) or published == loaded:
         return True
-    first, second = (float(text.replace(",", "")) for text in (published, found))
-    return "." in published + found and abs(first - second) <= TOLERANCE
+    first, second = (float(text.replace(",", "")) for text in (published, loaded))
+    return "." in published + loaded and abs(first - second) <= TOLERANCE

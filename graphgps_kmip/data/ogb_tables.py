@@ -37,13 +37,7 @@ class OGBGraphs(InMemoryDataset):
 
     ``x`` and ``edge_attr`` are the tables "node-feat" and "edge-feat"; ``y`` of each graph or node is the table of
     labels (float32 if some are unknown, NaN; else int64; text as a list of its words); other tables of nodes have their
-    own names.
-
-    Args:
-        home: folder of all data sets of ogb.
-        raw: the files of this one.
-        one_way: edges have a direction; else each is one row of the files, and is given with its reverse behind it.
-        prepare: applied to each graph before it is stored.
+    names. Edges have a direction if ``one_way``; else each is one row of the files, and is followed by its reverse.
     """
 
     def __init__(
@@ -90,13 +84,13 @@ def _graphs(tables: dict[str, np.ndarray], one_way: bool) -> Iterator[Data]:
     tensors = {name: _labels(table) if "label" in name else torch.from_numpy(table) for name, table in tables.items()}
     of_edges = [name for name in tensors if name.startswith("edge")]
     for number, (node, edge) in enumerate(zip(nodes.cumsum(), edges.cumsum(), strict=True)):
-        own = slice(int(edge - edges[number]), int(edge))
-        graph = Data(num_nodes=int(nodes[number]), edge_index=index[:, own])
+        rows = slice(int(edge - edges[number]), int(edge))
+        graph = Data(num_nodes=int(nodes[number]), edge_index=index[:, rows])
         if not one_way:
-            graph.edge_index = torch.stack([index[:, own], index[:, own].flip(0)], dim=2).reshape(2, -1)
+            graph.edge_index = torch.stack([index[:, rows], index[:, rows].flip(0)], dim=2).reshape(2, -1)
         for name, values in tensors.items():
             if name in of_edges:
-                graph[KEYS.get(name, name)] = values[own].repeat_interleave(1 if one_way else 2, dim=0)
+                graph[KEYS.get(name, name)] = values[rows].repeat_interleave(1 if one_way else 2, dim=0)
             else:
                 graph[KEYS.get(name, name)] = values[int(node - nodes[number]) : int(node)]
         if texts:
@@ -120,13 +114,9 @@ BLOCK = 1_000  # graphs whose edges are read at once: 2 million
 
 
 def association_graphs(folder: Path, length: int) -> RowGraphs:
-    """Return the graphs of ogbg-ppa, each edge stored once and given in both directions.
+    """Return the graphs of ogbg-ppa, each edge stored once and given in both directions; made a block at a time.
 
     They have no node features: ``x`` (N, 1) int64 is 0, the one kind of node.
-
-    Args:
-        folder: of the data set; what was made of its raw tables is there, or is made now, a block at a time.
-        length: number of graphs.
     """
     path = folder / "processed" / "graphs.db"
     return RowGraphs(path, SCHEMA, partial(_rows, folder / "raw"), range(length), _association_graph)
@@ -189,15 +179,15 @@ class SyntaxTrees:
     ``edge_attr`` (E, 2) int64 says (1: between tokens, 1: a reverse).
 
     Args:
-        words: the vocabulary, at most `WORDS`, numbered in this order.
+        vocabulary: at most `WORDS` sub-tokens, numbered in this order.
     """
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self.numbers = {word: number for number, word in enumerate(words)}
+    def __init__(self, vocabulary: Sequence[str]) -> None:
+        self.numbers = {word: number for number, word in enumerate(vocabulary)}
 
     @classmethod
-    def prepared(cls, dataset: InMemoryDataset, train: Tensor) -> SyntaxTrees:
-        """Return the transform with the vocabulary kept beside the processed data, made where there is none yet."""
+    def of(cls, dataset: InMemoryDataset, train: Tensor) -> SyntaxTrees:
+        """Return the transform with the vocabulary stored with the processed data, made where there is none yet."""
         path = Path(dataset.processed_dir, "vocabulary.json")
         if not path.exists():
             names = dataset._data.y

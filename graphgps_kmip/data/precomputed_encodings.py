@@ -27,7 +27,7 @@ from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_pl
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.file_errors import graph_at, naming_disk
 from graphgps_kmip.data.raw_files import file_sum
-from graphgps_kmip.data.worker_processes import cores, in_order
+from graphgps_kmip.data.worker_processes import cores, map_in_order
 from graphgps_kmip.errors import DataError, InputError
 
 log = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def _compute_all(dataset: GraphDataset, encoding: Encoding, sizes: np.ndarray, n
     bounds = np.unique([0, *ends, len(sizes)]).tolist()
     chunks = [range(first, end) for first, end in zip(bounds, bounds[1:], strict=False)]
     kinds: dict[str, tuple[np.dtype, int]] | None = None
-    for pack in in_order(encoding.name, partial(_compute_chunk, dataset, encoding), chunks, num_workers):
+    for pack in map_in_order(encoding.name, partial(_compute_chunk, dataset, encoding), chunks, num_workers):
         found_kinds = {name: (values.dtype, shapes.shape[1]) for name, (values, shapes) in pack.items()}
         kinds = found_kinds if kinds is None else kinds
         if found_kinds != kinds:
@@ -164,9 +164,8 @@ def encoded(
         num_workers: processes that compute; None: one for each core, 1: this one.
 
     Raises:
-        ValueError: an encoding cannot be computed for a graph, gives attributes that differ in kind between graphs, or
+        InputError: an encoding cannot be computed for a graph, gives attributes that differ in kind between graphs, or
             an attribute that is there already; a graph lacks what an encoding reads.
-        DataError: the folder cannot be written to.
     """
     if not encodings:
         return dataset
@@ -192,7 +191,7 @@ def _look(dataset: GraphDataset, names: list[str], workers: int) -> tuple[dict[s
     chunks = [range(start, min(start + GRAPHS, len(dataset))) for start in range(0, len(dataset), GRAPHS)]
     digests = {name: hashlib.sha256() for name in names}
     all_sizes = [np.empty(0, np.int64)]
-    for parts, sizes in in_order("looking at the graphs", partial(_hash_chunk, dataset, names), chunks, workers):
+    for parts, sizes in map_in_order("looking at the graphs", partial(_hash_chunk, dataset, names), chunks, workers):
         all_sizes.append(sizes)
         for name, part in parts.items():
             digests[name].update(part)
@@ -260,19 +259,15 @@ def _load_or_compute(
 ) -> dict[str, Column]:
     """Return the columns stored in a folder under a key, or compute and store them; one process does, others wait.
 
-    Args:
-        folder: of all encodings of a data set.
-        key: everything that decides the values; ``key["encoding"]`` begins the name.
-        graphs: their number.
-        compute: gives packs of consecutive graphs that together are all.
+    ``key`` is everything that decides the values; ``compute`` gives packs of consecutive graphs that together are all.
     """
     folder = folder.expanduser().absolute()
     place = folder / _name(key)
     with naming_disk(f"encoding {key['encoding']}", folder):
-        if (columns := _open(place, graphs)) is not None:  # nothing to write: no lock, no rights
+        if (columns := _open(place)) is not None:  # nothing to write: no lock, no rights
             return columns
         with locked(folder / f".{place.name}.lock", f"encoding {place.name}"):
-            if (columns := _open(place, graphs)) is not None:
+            if (columns := _open(place)) is not None:
                 return columns
             shutil.rmtree(place, ignore_errors=True)
             part = folder / f".{place.name}.part"
@@ -282,7 +277,7 @@ def _load_or_compute(
                 part.rename(place)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
-        if (columns := _open(place, graphs)) is None:
+        if (columns := _open(place)) is None:
             raise DataError(f"{place}: what was just written cannot be read: is the disk sound?")
         return columns
 
@@ -292,14 +287,12 @@ def _name(key: Mapping[str, Any]) -> str:
     return f"{key['encoding']}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _open(place: Path, graphs: int) -> dict[str, Column] | None:
+def _open(place: Path) -> dict[str, Column] | None:
     """Return the columns in a folder; None if there is none, or any of it is not as it was written."""
     if not place.is_dir():
         return None
     try:
         stored = load_plain(place / COLUMNS)
-        if stored["name"] != place.name or stored["graphs"] != graphs:
-            raise InputError(f"{COLUMNS} is about other values")
         columns = {}
         for name, (dtype, shapes, digest) in stored["columns"].items():
             file = place / f"{name}.values"

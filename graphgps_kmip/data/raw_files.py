@@ -73,9 +73,6 @@ def prepared(record: DatasetRecord, root: str | Path, load: Callable[[str], Load
         record: with its ``raw`` files.
         root: folder of all data sets (``dataset.dir``).
         load: makes the data set from its root folder, processing the raw files where they are not yet.
-
-    Raises:
-        DataError: files are missing and cannot be downloaded, damaged, or hold code.
     """
     raw, folder = record.raw, raw_folder(record, root)
     with locked(folder / ".lock", record.title), naming_disk(f"preparing {record.title}", folder):
@@ -109,14 +106,7 @@ def at_hand(record: DatasetRecord, root: str | Path) -> bool:
 
 
 def missing_line(record: DatasetRecord, root: str | Path, reason: str, missing: Sequence[str] = ()) -> str:
-    """Return the line for raw files that are not on disk: which, where they go, where they come from.
-
-    Args:
-        record: of the data set.
-        root: folder of all data sets (``dataset.dir``).
-        reason: why they are not there.
-        missing: their names; (): all that are not there.
-    """
+    """Return the line for raw files that are not on disk, by default all of them: where they go and come from."""
     raw, folder = record.raw, raw_folder(record, root)
     missing = missing or _missing(folder, raw)
     names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
@@ -212,17 +202,9 @@ def _take(archive: Path, part: Path, folder: Path, raw: RawFiles) -> None:
 def unpack(archive: Path, names: Sequence[str], folder: Path, inside: str = "") -> None:
     """Move the files of an archive into a folder that have these names there; nothing is written elsewhere.
 
-    A file ``raw/a.txt`` is the ``raw/a.txt`` or ``a.txt`` that is least deep in the archive's folders.
-
-    Args:
-        archive: a zip, a tar of any compression, or one file packed by xz, ``a.txt.xz``.
-        names: paths of files or folders, relative to ``folder``.
-        folder: exists.
-        inside (default: any): folder of the archive that holds them.
-
-    Raises:
-        UnsafeFile: the archive holds none of them.
-        BadZipFile, TarError, EOFError, zlib.error, LZMAError: it is damaged, or leads outside its folder.
+    The archive is a zip, a tar of any compression, or one file packed by xz, ``a.txt.xz``; ``inside`` is its folder
+    that holds them. A file ``raw/a.txt`` is the ``raw/a.txt`` or ``a.txt`` that is least deep in its folders. Raises
+    UnsafeFile if it holds none of them, and what the readers do if it is damaged or leads outside its folder.
     """
     with TemporaryDirectory(dir=folder) as place:
         if archive.suffix == ".zip":

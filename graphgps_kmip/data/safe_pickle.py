@@ -148,7 +148,7 @@ class _Storage(_Fixed):
 
 
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> _Fixed:
-    """Check that a tensor lies inside its storage; it is not made."""
+    """Check that a tensor is inside its storage; it is not made."""
     _check(type(storage) is _Storage and _is_shape((offset,)) and _is_shape(size) and _is_shape(stride), "a tensor")
     end = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1 if all(size) else offset
     _check(end <= storage.size, "a tensor beyond its storage")
@@ -228,11 +228,8 @@ class _SafeUnpickler(pickle.Unpickler):
 def load_pickle(file: BinaryIO) -> Any:
     """Return the object of a pickle, in which empty stand-ins take the place of tensors and sparse matrices.
 
-    Text that Python 2 wrote is read as Latin-1, which lets arrays through.
-
-    Raises:
-        UnsafeFile: it asks for what no data needs.
-        pickle.UnpicklingError: it is no pickle, or damaged.
+    Text of Python 2 is read as Latin-1, which lets arrays through. Raises UnsafeFile if the file asks for what no data
+    needs, and pickle.UnpicklingError if it is no pickle, or damaged.
     """
     try:
         return _SafeUnpickler(file, encoding="latin1").load()
@@ -271,9 +268,7 @@ TORCH += [(_Array, "\n")]  # its state may be set; no file can name it
 def load_torch(file: Path | BinaryIO) -> Any:
     """Return the content of a file of ``torch.save``: tensors, arrays, graphs and plain containers, on the CPU.
 
-    Raises:
-        UnsafeFile: it asks for a class or function that is not on the list, or gives one of these what it must not.
-        pickle.UnpicklingError: it is damaged.
+    Raises what `load_pickle` does.
     """
     with allowing(TORCH):
         try:

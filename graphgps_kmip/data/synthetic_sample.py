@@ -51,17 +51,14 @@ def make_sample(record: DatasetRecord, seed: int = 0, featurize: Callable[[Data]
     Args:
         record: the data set; ``features`` must be known.
         seed: together with the record's key it decides everything; no global generator is used or moved.
-        featurize: computes the features of nodes from their graph, for sets without features of their own.
-
-    Raises:
-        ValueError: the record has no ``features``, or no node features and ``featurize`` is None.
+        featurize: computes the features of nodes from their graph, for sets that have none.
     """
     rng = np.random.default_rng([seed, zlib.crc32(record.key.encode())])
     plan = Plan.of(record, derived=featurize is not None)
     labels = label_table(rng, record.task_type, plan.values, record.features.classes)
     author = _Author(rng, record, plan, labels, featurize)
     if record.level == "node":
-        return GraphDataset([author.divided()])
+        return GraphDataset([author.divided_graph()])
     cells = rng.permutation(plan.graphs) % plan.values**2  # each pair of values as often as any other
     graphs = [author.graph(int(cell // plan.values), int(cell % plan.values)) for cell in cells]
     first, last = (round(bound * len(graphs)) for bound in BOUNDS[1:3])
@@ -95,7 +92,7 @@ class _Author:
             graph.y = self.labels[(shown + beacon) % plan.values]
         return graph
 
-    def divided(self) -> Data:
+    def divided_graph(self) -> Data:
         """Return the one graph of a sample whose nodes are divided."""
         plan, rng = self.plan, self.rng
         shape = clusters(rng, plan.nodes, self._edges(plan.nodes))
@@ -334,7 +331,7 @@ APART = 4.0  # distance of two cubes of width 2 along each axis: their points ar
 def codes(values: int, width: int) -> np.ndarray:
     """Return the vectors of the 2C symbols, (2C, width) float32.
 
-    Ordinary values lie on the unit circle, those of beacons on a circle of radius `FAR` that is lifted by as much. In
+    Ordinary values are on the unit circle, those of beacons on a circle of radius `FAR` that is lifted by as much. In
     wider vectors 3 columns hold this, the larger the wider, so that a linear map, as it is usually initialised, hears
     it as loudly at any width. (All columns alike would let one step of Adam move its output too far.) One column has
     steps.

@@ -1,7 +1,7 @@
 """City-Networks: road networks of four cities, one graph each, with shipped masks and encoded coordinates.
 
 Longitude and latitude are sines and cosines (k-MIP paper, appendix on City-Networks, eq. 38). The paper keeps all
-other features beside the encodings; its parameter counts say that the two raw coordinates go.
+other features; its parameter counts say that the two raw coordinates go.
 """
 
 from __future__ import annotations
@@ -46,46 +46,39 @@ def encode_coordinates(features: Tensor, train: Tensor) -> Tensor:
 
 
 def sines_and_cosines(angles: Tensor, num_frequencies: int = NUM_FREQUENCIES) -> Tensor:
-    """Return v = [sin(2^0 x), .., sin(2^(F-1) x), cos(2^0 x), .., cos(2^(F-1) x)] of angles x in radians, in float64.
-
-    Shapes: angles (N,) -> (N, 2F).
-    """
+    """Return v = [sin(2^0 x), .., sin(2^(F-1) x), cos(2^0 x), .., cos(2^(F-1) x)] of angles x (N,): (N, 2F) float64."""
     multiples = angles.double()[:, None] * 2.0 ** torch.arange(num_frequencies, dtype=torch.float64)  # (N, F)
     return torch.cat([multiples.sin(), multiples.cos()], dim=1)
 
 
 def scaled(values: Tensor, train: Tensor) -> Tensor:
-    """Scale each column so that its training values span [-0.9 pi, 0.9 pi], in float64; other nodes may lie outside.
-
-    A column that is constant over the training nodes becomes 0.
+    """Scale each column so that its training values span [-0.9 pi, 0.9 pi], in float64; constant ones become 0.
 
     Shapes: values (N, C), train (N,) -> (N, C).
     """
     low, high = _range(values, train)
-    return _divided(values.double() - (low + high) / 2, (high - low) / 2) * SPAN
+    return _divide(values.double() - (low + high) / 2, (high - low) / 2) * SPAN
 
 
 def standardised(values: Tensor, train: Tensor) -> Tensor:
     """Shift and scale each column to mean 0 and variance 1 (divided by N) over the training nodes, in float64.
 
-    A column that is constant over the training nodes becomes 0.
-
-    Shapes: values (N, C), train (N,) -> (N, C).
+    Columns that are constant over them become 0. Shapes: values (N, C), train (N,) -> (N, C).
     """
     low, high = _range(values, train)
     centred = values.double() - values.double()[train].mean(0)
     deviation = centred[train].square().mean(0).sqrt()
-    return _divided(centred, torch.where(low == high, 0.0, deviation))  # where rounding made 1e-17 of a 0
+    return _divide(centred, torch.where(low == high, 0.0, deviation))  # where rounding made 1e-17 of a 0
 
 
 def _range(values: Tensor, train: Tensor) -> tuple[Tensor, Tensor]:
     if not bool(train.any()):
         raise InputError("there is no training node: coordinates and features are scaled by those")
-    known = values.double()[train]
-    return known.amin(0), known.amax(0)
+    values = values.double()[train]
+    return values.amin(0), values.amax(0)
 
 
-def _divided(values: Tensor, unit: Tensor) -> Tensor:
+def _divide(values: Tensor, unit: Tensor) -> Tensor:
     return values / torch.where(unit == 0, torch.inf, unit)
 
 
@@ -121,24 +114,21 @@ def load(home: str, name: str) -> Data:
 
 def _read(archive: Path) -> Data:
     """Read the tensors of an archive without unpacking it, so that no path in it can lead elsewhere."""
-    names, found = {file: part for part, file in PARTS.items()}, {}
+    names, tensors = {file: part for part, file in PARTS.items()}, {}
     with tarfile.open(archive, "r:gz") as members:
         for member in members:
             part = names.get(PurePath(member.name).name)
             content = members.extractfile(member) if part and member.isfile() else None
             if content is not None:
-                found[part] = load_torch(io.BytesIO(content.read()))
-    if missing := [file for part, file in PARTS.items() if part not in found]:
+                tensors[part] = load_torch(io.BytesIO(content.read()))
+    if missing := [file for part, file in PARTS.items() if part not in tensors]:
         raise InputError(f"the archive holds no {', '.join(missing)}")
-    nodes = found["x"].size(0)
-    masks = {part: _mask(tensor, nodes) for part, tensor in found.items() if part.endswith("_mask")}
-    edges = to_undirected(found["edge_index"], num_nodes=nodes)  # the publication counts segments once
-    return Data(**{**found, **masks, "edge_index": edges})
-
-
-def _mask(part: Tensor, nodes: int) -> Tensor:
-    """Return the mask of a part that may be stored as a mask or, as the generator of the data does, by its indices."""
-    return part.bool() if part.numel() == nodes else index_to_mask(part, nodes)
+    nodes = tensors["x"].size(0)
+    for part in ("train_mask", "val_mask", "test_mask"):  # the generator of the data stores indices
+        mask = tensors[part]
+        tensors[part] = mask.bool() if mask.numel() == nodes else index_to_mask(mask, nodes)
+    tensors["edge_index"] = to_undirected(tensors["edge_index"], num_nodes=nodes)  # published segments count once
+    return Data(**tensors)
 
 
 SOURCE = (

@@ -49,9 +49,6 @@ def featurize(data: Data, kind: str) -> Data:
 
     Shapes:
         x: (N, 5), (N, MAX_DEGREE + 1) or (N, 1), float.
-
-    Raises:
-        ValueError: unknown kind.
     """
     if kind not in KINDS:
         raise InputError(f"dataset.name: PyG-MalNetTiny has no {kind!r}.{suggest(kind, KINDS)}")

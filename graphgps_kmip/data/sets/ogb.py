@@ -71,7 +71,7 @@ def load_graphs(home: str, name: str, raw: RawFiles) -> GraphDataset:
         return GraphDataset(association_graphs(Path(home, raw.base), sum(map(len, split))), split)
     dataset = OGBGraphs(home, raw, one_way=name == "ogbg-code2")
     if name == "ogbg-code2":
-        dataset.transform = SyntaxTrees.prepared(dataset, split[0])
+        dataset.transform = SyntaxTrees.of(dataset, split[0])
     elif dataset._data.y.size(1) == 1:
         dataset._data.y = dataset._data.y.flatten()
     return GraphDataset(dataset, split)
@@ -130,15 +130,15 @@ def random_negatives(edges: Tensor, num_nodes: int, seed: int) -> Tensor:
         ValueError: every pair of nodes is an edge.
     """
     generator = torch.Generator().manual_seed(seed)
-    known = _pair_number(edges, num_nodes).unique()
-    if len(known[known % (num_nodes + 1) != 0]) == num_nodes * (num_nodes - 1) // 2:
+    taken = _pair_number(edges, num_nodes).unique()
+    if len(taken[taken % (num_nodes + 1) != 0]) == num_nodes * (num_nodes - 1) // 2:
         raise InputError("every pair of nodes is an edge: there are no negatives to draw")
-    found = edges[:, :0]
-    while found.size(1) < edges.size(1):
+    drawn = edges[:, :0]
+    while drawn.size(1) < edges.size(1):
         pairs = torch.randint(num_nodes, edges.shape, generator=generator)
-        new = (pairs[0] != pairs[1]) & ~torch.isin(_pair_number(pairs, num_nodes), known)
-        found = torch.cat([found, pairs[:, new]], dim=1)
-    return found[:, : edges.size(1)]
+        new = (pairs[0] != pairs[1]) & ~torch.isin(_pair_number(pairs, num_nodes), taken)
+        drawn = torch.cat([drawn, pairs[:, new]], dim=1)
+    return drawn[:, : edges.size(1)]
 
 
 def _pair_number(pairs: Tensor, num_nodes: int) -> Tensor:
@@ -228,7 +228,6 @@ def _molecule_rows(path: Path) -> Iterator[Row]:
 
 
 def _record(
-    level: str,
     name: str,
     archive: str,
     tables: tuple[str, ...],
@@ -238,7 +237,8 @@ def _record(
     licence: str = "MIT",
     **facts: Any,
 ) -> DatasetRecord:
-    """Return the record of a data set whose graphs ("graph") or nodes ("node") have labels."""
+    """Return the record of a data set whose graphs (ogbg-...) or nodes (ogbn-...) have labels."""
+    level = "graph" if name.startswith("ogbg") else "node"
     raw = _raw_files(name, f"{level}proppred/{archive}", (*COUNTS, f"{level}-label", *tables), split)
     usual = {"task_type": "classification", "metric": "accuracy", "loss": "cross_entropy"}
     return DatasetRecord(
@@ -287,9 +287,8 @@ def sample_of_trees(record: DatasetRecord, seed: int = 0) -> GraphDataset:
     return dataset
 
 
-GRAPHS = (
+OGB = (
     _record(
-        "graph",
         "ogbg-molhiv",
         "csv_mol_download/hiv",
         ("node-feat", "edge-feat"),
@@ -300,7 +299,6 @@ GRAPHS = (
         split="scaffold",
     ),
     _record(
-        "graph",
         "ogbg-molpcba",
         "csv_mol_download/pcba",
         ("node-feat", "edge-feat"),
@@ -312,7 +310,6 @@ GRAPHS = (
         task_type="classification_multilabel",
     ),
     _record(
-        "graph",
         "ogbg-ppa",
         "ogbg_ppi_medium",
         ("edge-feat",),
@@ -323,7 +320,6 @@ GRAPHS = (
         licence="CC-0",
     ),
     _record(
-        "graph",
         "ogbg-code2",
         "code2",
         ("node-feat", *TREE_NODES),
@@ -337,45 +333,6 @@ GRAPHS = (
         loss="subtoken_cross_entropy",
         sample=sample_of_trees,
     ),
-)
-NODES = (
-    _record(
-        "node",
-        "ogbn-arxiv",
-        "arxiv",
-        ("node-feat",),
-        Features(128, classes=40),
-        Statistics(1, 169343, 1166243, directed=True, sizes=(90941, 29799, 48603)),
-        split="time",
-        summary="citations between computer science papers, 40 subjects; edges have a direction",
-        licence="ODC-BY",
-    ),
-    _record(
-        "node",
-        "ogbn-products",
-        "products",
-        ("node-feat",),
-        Features(100, classes=47),
-        Statistics(1, 2449029, 61859140, edges_once=True, directed=False, sizes=(196615, 39323, 2213091)),
-        split="sales_ranking",
-        summary="products bought together at Amazon, 47 categories",
-        licence="Amazon licence",
-    ),
-    _record(
-        "node",
-        "ogbn-proteins",
-        "proteins",
-        ("edge-feat",),
-        Features(8, 8, classes=112),
-        Statistics(1, 132534, 39561252, edges_once=True, directed=False, sizes=(86619, 21236, 24679)),
-        split="species",
-        summary="associations between proteins of eight species: which of 112 functions does one have?",
-        licence="CC-0",
-        metric="auc",
-        task_type="classification_multilabel",
-    ),
-)
-LINKS = (
     DatasetRecord(
         format="OGB",
         name=COLLAB,
@@ -392,6 +349,38 @@ LINKS = (
         statistics=Statistics(3, 235868, 1179052, edges_once=True, directed=False),
         source=_source("link", "ODC-BY"),
         raw=COLLAB_FILES,
+    ),
+    _record(
+        "ogbn-arxiv",
+        "arxiv",
+        ("node-feat",),
+        Features(128, classes=40),
+        Statistics(1, 169343, 1166243, directed=True, sizes=(90941, 29799, 48603)),
+        split="time",
+        summary="citations between computer science papers, 40 subjects; edges have a direction",
+        licence="ODC-BY",
+    ),
+    _record(
+        "ogbn-products",
+        "products",
+        ("node-feat",),
+        Features(100, classes=47),
+        Statistics(1, 2449029, 61859140, edges_once=True, directed=False, sizes=(196615, 39323, 2213091)),
+        split="sales_ranking",
+        summary="products bought together at Amazon, 47 categories",
+        licence="Amazon licence",
+    ),
+    _record(
+        "ogbn-proteins",
+        "proteins",
+        ("edge-feat",),
+        Features(8, 8, classes=112),
+        Statistics(1, 132534, 39561252, edges_once=True, directed=False, sizes=(86619, 21236, 24679)),
+        split="species",
+        summary="associations between proteins of eight species: which of 112 functions does one have?",
+        licence="CC-0",
+        metric="auc",
+        task_type="classification_multilabel",
     ),
 )
 HELD_OUT = "test is the official validation set, validation {} random molecules of the official training set"
@@ -415,4 +404,4 @@ PCQM = (
         "molecules to predict for the OGB-LSC challenge",
     ),
 )
-RECORDS = (*GRAPHS, *LINKS, *NODES, *PCQM)
+RECORDS = (*OGB, *PCQM)

@@ -21,7 +21,7 @@ from torch_geometric.data import Data
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.file_errors import reading
-from graphgps_kmip.data.point_clouds import Cloud, CloudSource, listed, open_clouds, table
+from graphgps_kmip.data.point_clouds import Cloud, CloudSource, find_listed_file, open_clouds, parse_table
 from graphgps_kmip.data.splits import random_split
 from graphgps_kmip.encoding.knn import KNNGraph
 from graphgps_kmip.errors import DataError, InputError
@@ -40,12 +40,12 @@ def read_shapenet(raw: Path) -> Iterator[Cloud]:
     """Yield the clouds in the order of the lists; a file has lines of position, normal and part."""
     for split, listing in LISTS.items():
         with reading(raw / listing):
-            listed_names = json.loads((raw / listing).read_text())
-            names = ["/".join(name.split("/")[1:]) + ".txt" for name in listed_names]  # without "shape_data"
+            paths = json.loads((raw / listing).read_text())
+            names = [path.partition("/")[2] + ".txt" for path in paths]  # without "shape_data"
         for name in names:
-            path = listed("ShapeNet-Part", raw, name, listing)
+            path = find_listed_file("ShapeNet-Part", raw, name, listing)
             with reading(path):
-                values = table(path.read_text().splitlines(), 7)
+                values = parse_table(path.read_text().splitlines(), 7)
             yield Cloud(values[:, NORMALS_THEN_POSITION], values[:, 6], split, path)
 
 
@@ -66,7 +66,7 @@ def read_s3dis(raw: Path) -> Iterator[Cloud]:
     names = [line.split("/")[-1] for line in (raw / LISTING).read_text().split()]
     number = 0
     for name in names:
-        path = listed("S3DIS", raw, name, LISTING)
+        path = find_listed_file("S3DIS", raw, name, LISTING)
         for x, y in _blocks(h5py, path, len(rooms) - number):
             yield Cloud(x, y, "test" if TEST_AREA in rooms[number] else "train", path)
             number += 1
@@ -117,9 +117,6 @@ def vertices(path: Path) -> np.ndarray:
     """Return the vertices of an OFF file, (N, 3) float32; its faces are not read.
 
     The format asks for a line ``OFF`` and a line of counts; many files of ModelNet40 have both in one, without a space.
-
-    Raises:
-        ValueError: this is no OFF file, or it has fewer vertices than it says.
     """
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = (text for line in file if (text := line.partition("#")[0].strip()))
@@ -127,7 +124,7 @@ def vertices(path: Path) -> np.ndarray:
         if not head.startswith("OFF"):
             raise InputError(f"an OFF file begins with OFF, this one with {head[:20]!r}")
         number = int((head[3:].strip() or next(lines, "")).split()[0])
-        points = table(list(islice(lines, number)), 3)
+        points = parse_table(list(islice(lines, number)), 3)
     if len(points) != number:
         raise InputError(f"it says {number} vertices and holds {len(points)}")
     return points

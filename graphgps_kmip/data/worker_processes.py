@@ -33,13 +33,6 @@ from graphgps_kmip.errors import DataError, InputError, UserError
 KILLED = re.compile(r"DataLoader worker .*(?:killed by signal: (?P<signal>[^.]*)|exited unexpectedly)")
 
 
-class Failure:
-    """An error in place of a batch: raised in a worker, it would reach the user as a traceback inside a traceback."""
-
-    def __init__(self, error: UserError) -> None:
-        self.error = error
-
-
 class GraphBatches(torch.utils.data.Dataset):
     """Joins graphs into batches, in whichever process asks for them; ``files`` as of `GraphDataset`, for errors."""
 
@@ -49,12 +42,12 @@ class GraphBatches(torch.utils.data.Dataset):
     def __len__(self) -> int:
         return len(self.graphs)
 
-    def __getitems__(self, numbers: list[int]) -> Batch | Failure:
+    def __getitems__(self, numbers: list[int]) -> Batch | UserError:
         """Return a batch of these graphs; of none of them, the first graph marked ``batch.filler = True``."""
         try:
             batch = self._join(numbers or [0])
-        except UserError as error:
-            return Failure(error)
+        except UserError as error:  # raised in a worker, it would reach the user as a traceback inside a traceback
+            return error
         if not numbers:
             batch.filler = True
         return batch
@@ -100,8 +93,8 @@ def _check_each(iterator: Iterator[Any]) -> Iterator[Batch]:
             batch = next(iterator, None)
         if batch is None:
             return
-        if isinstance(batch, Failure):
-            raise batch.error
+        if isinstance(batch, UserError):
+            raise batch
         yield batch
 
 

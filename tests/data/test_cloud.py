@@ -42,8 +42,8 @@ def home(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def same(item: object, other: object) -> bool:
-    return all(torch.equal(item[key], other[key]) for key in ("x", "pos", "y", "edge_index", "edge_attr"))
+def same(left: object, right: object) -> bool:
+    return all(torch.equal(left[key], right[key]) for key in ("x", "pos", "y", "edge_index", "edge_attr"))
 
 
 def test_what_is_read_is_what_was_written_with_the_nearest_neighbours(home: str) -> None:
@@ -77,7 +77,7 @@ def test_neighbours_kept_on_disk_give_the_same_graphs_and_are_not_searched_again
     CloudGraphs(home, source(), cache=True)
     monkeypatch.setattr("graphgps_kmip.data.point_clouds.nearest_neighbors", None)
     stored = CloudGraphs(home, source(), distance=True, cache=True)
-    assert all(same(item, other) for item, other in zip(stored, expected, strict=True))
+    assert all(same(left, right) for left, right in zip(stored, expected, strict=True))
     row = stored._neighbors[2]["neighbors"]
     assert (row.dtype, row.numel()) == (torch.int32, 30 * K)
 
@@ -88,10 +88,10 @@ def test_clouds_are_written_while_they_are_read(home: str, monkeypatch: pytest.M
 
     def watched(_raw: Path) -> Iterator[Cloud]:
         for number in range(40):
-            item = cloud(number)
-            seen.append(weakref.ref(item.x))
+            new_cloud = cloud(number)
+            seen.append(weakref.ref(new_cloud.x))
             most.append(sum(ref() is not None for ref in seen))
-            yield item
+            yield new_cloud
 
     assert len(CloudGraphs(home, source(reader=watched))) == 40
     assert max(most) <= 2 * 4 + 1  # a batch that is being written, the next one

@@ -149,13 +149,13 @@ def test_every_node_of_the_split_counts_once_an_epoch(shuffle: bool) -> None:
     assert (cores(load) == first) == (not shuffle)
 
 
-def same(item: list[Data], other: list[Data]) -> bool:
-    return len(item) == len(other) and all(
+def same(left: list[Data], right: list[Data]) -> bool:
+    return len(left) == len(right) and all(
         torch.equal(a.n_id, b.n_id)
         and torch.equal(a.x, b.x)
         and a.layer_sizes == b.layer_sizes
         and all(map(torch.equal, a.layer_edges, b.layer_edges))
-        for a, b in zip(item, other, strict=True)
+        for a, b in zip(left, right, strict=True)
     )
 
 
@@ -320,8 +320,8 @@ def test_batches_of_a_graph_that_is_mapped_from_disk_are_the_same_and_read_rows_
         LayerLoader(mapped, "train", read_scores(tmp_path / "scores.pt"), sampling, num_workers=1),
         strict=True,
     )
-    for item, other in batches:
-        assert torch.equal(item.x, other.x)
-        assert torch.equal(item.y, other.y)
-        assert all(map(torch.equal, item.layer_edges, other.layer_edges))
-        assert other.x.untyped_storage().nbytes() == other.x.nbytes  # a copy of its rows
+    for plain, mapped_batch in batches:
+        assert torch.equal(plain.x, mapped_batch.x)
+        assert torch.equal(plain.y, mapped_batch.y)
+        assert all(map(torch.equal, plain.layer_edges, mapped_batch.layer_edges))
+        assert mapped_batch.x.untyped_storage().nbytes() == mapped_batch.x.nbytes  # a copy of its rows

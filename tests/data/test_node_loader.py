@@ -9,12 +9,33 @@ import pytest
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
-from torch_geometric.utils import subgraph
+from torch_geometric.utils import grid, subgraph
 
 from graphgps_kmip.data import DatasetRecord, GraphDataset, NodeLoader, Sampling, make_loaders
 from graphgps_kmip.data.graph_changes import InEdges, edges_among, part_of, partition
 from graphgps_kmip.data.node_loader import NodeSubgraphs, around_nodes
-from tests.data.large import mesh, tangle
+
+
+def labelled(edge_index: torch.Tensor, num_nodes: int) -> Data:
+    """Return a graph each of whose attributes tells which node or edge a row belongs to."""
+    nodes, edges = torch.arange(num_nodes), torch.arange(edge_index.size(1))
+    graph = Data(x=nodes[:, None].double(), y=nodes % 3, edge_index=edge_index, edge_attr=edges[:, None].double())
+    for number, split in enumerate(("train", "val", "test")):
+        graph[f"{split}_mask"] = nodes % 5 == number
+    return graph
+
+
+def mesh(height: int = 12, width: int = 15) -> Data:
+    """Return a grid with diagonals and self-loops, in which every edge has a reverse."""
+    edge_index, _ = grid(height, width)
+    return labelled(edge_index, height * width)
+
+
+def tangle(num_nodes: int = 60, num_edges: int = 200) -> Data:
+    """Return a directed random graph with repeated edges, self-loops and isolated nodes."""
+    generator = torch.Generator().manual_seed(0)
+    return labelled(torch.randint(num_nodes - 5, (2, num_edges), generator=generator), num_nodes)
+
 
 SIZES = Sampling(batch_size=4, neighbor_sizes=(3, 2), parts=9)
 SAMPLERS = ["neighbor", "cluster", "random_node"]
@@ -28,13 +49,13 @@ def counted(batches: list[Batch], split: str = "train") -> Counter:
     return Counter(int(x) for batch in batches for x in batch.x[batch[f"{split}_mask"], 0] if "filler" not in batch)
 
 
-def same(item: list[Batch], other: list[Batch]) -> bool:
-    return len(item) == len(other) and all(
+def same(left: list[Batch], right: list[Batch]) -> bool:
+    return len(left) == len(right) and all(
         a.x.shape == b.x.shape
         and a.edge_attr.shape == b.edge_attr.shape
         and (a.x == b.x).all()
         and (a.edge_attr == b.edge_attr).all()
-        for a, b in zip(item, other, strict=True)
+        for a, b in zip(left, right, strict=True)
     )
 
 

@@ -85,7 +85,9 @@ def test_computing_moves_no_random_numbers_of_the_run(rings: Rings) -> None:
 def test_nan_infinity_and_empty_graphs_survive(tmp_path: Path) -> None:
     values = [torch.tensor([[float("nan"), 1.0]]), torch.empty(0, 2), torch.tensor([[float("inf"), -0.0]] * 2)]
     graphs = [Data(x=torch.ones(len(value), 1), edge_index=torch.empty(2, 0).long()) for value in values]
-    encoding = Encoding("Odd", {"seed": 0}, lambda some: [{"odd": values[item.graph_id]} for item in some], random=True)
+    encoding = Encoding(
+        "Odd", {"seed": 0}, lambda some: [{"odd": values[graph.graph_id]} for graph in some], random=True
+    )
     for folder in (tmp_path, tmp_path, None):
         for graph, value in zip(encoded(GraphDataset(graphs), [encoding], folder).graphs, values, strict=True):
             torch.testing.assert_close(graph.odd, value, equal_nan=True, rtol=0, atol=0)

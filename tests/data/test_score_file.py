@@ -44,9 +44,9 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     again = read_scores(tmp_path / "scores.pt")
     assert again.facts == FACTS | {"epoch": 11, "num_nodes": 5}
     assert len(again.layers) == 3
-    for item, other in zip(again.layers, scores.layers, strict=True):
+    for layer, expected in zip(again.layers, scores.layers, strict=True):
         for name in NAMES:
-            torch.testing.assert_close(getattr(item, name), getattr(other, name), rtol=0, atol=0)
+            torch.testing.assert_close(getattr(layer, name), getattr(expected, name), rtol=0, atol=0)
     assert [path.name for path in tmp_path.iterdir()] == ["scores.pt"]
 
 

@@ -94,9 +94,10 @@ def gnn_benchmark(record: DatasetRecord, raw: Path) -> Expected:
     if not record.features.positions:
         return Expected(graphs, SIX)
     changed = [
-        {"x": torch.cat([item["x"], item["pos"]], dim=1), "edge_attr": item["edge_attr"][:, None]} for item in graphs
+        {"x": torch.cat([values["x"], values["pos"]], dim=1), "edge_attr": values["edge_attr"][:, None]}
+        for values in graphs
     ]
-    return Expected([{**item, **more} for item, more in zip(graphs, changed, strict=True)], SIX)
+    return Expected([{**values, **more} for values, more in zip(graphs, changed, strict=True)], SIX)
 
 
 def circles(_record: DatasetRecord, raw: Path, count: int = 10, as_in_2019: bool = False) -> Expected:

@@ -29,7 +29,7 @@ Masks = dict[str, np.ndarray]
 
 
 def both_ways(edges: Edges) -> Edges:
-    return sorted({edge for item, other in edges for edge in ((item, other), (other, item))})
+    return sorted({edge for source, target in edges for edge in ((source, target), (target, source))})
 
 
 def split_masks(number: int = 0) -> Masks:
@@ -134,7 +134,7 @@ def geom_gcn(record: DatasetRecord, raw: Path) -> Expected:
     values = word_lists if record.title == "Actor" else x
     nodes = [f"{node}\t{','.join(map(str, values[node]))}\t{node % 5}" for node in range(NODES)]
     write(raw / "out1_node_feature_label.txt", "\n".join(["node_id\tfeature\tlabel", *nodes, ""]))
-    lines = [f"{item}\t{other}" for item, other in edges]
+    lines = [f"{source}\t{target}" for source, target in edges]
     write(raw / "out1_graph_edges.txt", "\n".join(["node_id\tnode_id", *lines, ""]))
     for number, file in enumerate(record.raw.files[2:]):
         np.savez(raw.parent / file, **{name: mask.astype(np.uint8) for name, mask in split_masks(number).items()})
@@ -248,8 +248,8 @@ def ogb_node(record: DatasetRecord, raw: Path) -> Expected:
     write_tables(raw, tables)
     write_tables(raw.parent / "split" / split, parts)
     if proteins:
-        item, two, three = weights
-        x = torch.stack([(item + two) / 2, (item + three) / 2, (two + three) / 2, torch.zeros(8)]).tolist()
+        first, second, third = weights
+        x = torch.stack([(first + second) / 2, (first + third) / 2, (second + third) / 2, torch.zeros(8)]).tolist()
     names = ("train_mask", "val_mask", "test_mask")
     masks = {name: np.isin(np.arange(4), part) for name, part in zip(names, parts.values(), strict=True)}
     return Expected(x, y, edges if record.name == "ogbn-arxiv" else both_ways(edges), lambda _: masks)

@@ -71,16 +71,16 @@ def test_the_published_pairs_are_orders_of_two_graphs_that_are_not_isomorphic() 
     for place, pair in enumerate(graphs.pairs):
         graphs_of_pair, reliability = pair_graphs(graphs, place)
         assert len(graphs_of_pair) == len(reliability) == 2 * ORDERS
-        drawn = [networkx.Graph(list(edge_set(item.edge_index.numpy()))) for item in (*graphs_of_pair, *reliability)]
+        drawn = [networkx.Graph(list(edge_set(graph.edge_index.numpy()))) for graph in (*graphs_of_pair, *reliability)]
         if pair == CFI:  # its sizes and degrees alone would not show a mistake, but isomorphism takes long
-            assert {item.num_nodes for item in graphs_of_pair} == {18}
+            assert {graph.num_nodes for graph in graphs_of_pair} == {18}
             continue
         first, second = drawn[0], drawn[1]
         assert not networkx.is_isomorphic(first, second)
-        for number, item in enumerate(drawn[: 2 * ORDERS : 7]):
-            assert networkx.is_isomorphic(item, drawn[7 * number % 2])
+        for number, graph in enumerate(drawn[: 2 * ORDERS : 7]):
+            assert networkx.is_isomorphic(graph, drawn[7 * number % 2])
         same = first if networkx.is_isomorphic(drawn[2 * ORDERS], first) else second
-        assert all(networkx.is_isomorphic(item, same) for item in drawn[2 * ORDERS :: 5])
+        assert all(networkx.is_isomorphic(graph, same) for graph in drawn[2 * ORDERS :: 5])
 
 
 def test_graphs_have_zeros_as_features_and_chosen_pairs_keep_theirs() -> None:

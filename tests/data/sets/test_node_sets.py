@@ -45,9 +45,9 @@ def test_segments_given_both_ways_and_parts_given_by_indices_are_read_alike(tmp_
     parts = {"train_mask": torch.tensor([7, 0, 1, 2, 6, 5]), "valid_mask": torch.tensor([8, 3])}
     place(tmp_path / "plain")
     place(tmp_path / "changed", edge_indices=both, **parts)
-    item, other = (opened(PARIS, tmp_path / name).graphs[0] for name in ("plain", "changed"))
+    plain, changed = (opened(PARIS, tmp_path / name).graphs[0] for name in ("plain", "changed"))
     for key in ("edge_index", "train_mask", "val_mask", "test_mask", "x"):
-        torch.testing.assert_close(item[key], other[key])
+        torch.testing.assert_close(plain[key], changed[key])
 
 
 def test_an_archive_with_code_is_refused_and_nothing_of_it_runs(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from graphgps_kmip.attention import (
 from graphgps_kmip.common.atomic_write import write_json
 from graphgps_kmip.compat.public_faults import FirstKeyAgain
 from graphgps_kmip.data import find, open_dataset, sampled
-from graphgps_kmip.data.sets.brec import BLOCK, CATEGORIES, of_pairs
+from graphgps_kmip.data.sets.brec import BLOCK, CATEGORIES, select_pairs
 from graphgps_kmip.encoding.expander_graph import expander_edges, expander_generator
 from graphgps_kmip.errors import report_mistakes
 from graphgps_kmip.expressivity.brec_protocol import category_rows, table_text
@@ -196,7 +196,7 @@ def show_brec(args: argparse.Namespace) -> int:
     """Write and print the pairs of BREC that 1-WL and 3-WL separate."""
     torch.set_num_threads(1)
     record = find("BREC", "brec")
-    dataset = of_pairs(open_dataset(sampled(record) if args.sample else record, args.data), args.pairs)
+    dataset = select_pairs(open_dataset(sampled(record) if args.sample else record, args.data), args.pairs)
     rows: dict[str, Any] = {}
     for test in TESTS:
         began = time.perf_counter()

@@ -14,7 +14,7 @@ import torch
 
 from graphgps_kmip import registry
 from graphgps_kmip.data import synthetic_sample as plan
-from graphgps_kmip.data.sets import digits
+from graphgps_kmip.data.sets import point_cloud_sets
 from graphgps_kmip.ops.native import compile_kernels
 from graphgps_kmip.ops.native.instruction_sets import AUTO, VARIABLE, runnable
 from graphgps_kmip.search.keops import cxx_compiler
@@ -69,9 +69,9 @@ def small_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def few_digits() -> Iterator[None]:
     """Every sixth of the 1,797 digits is all there are: for tests of anything but what a model learns from them."""
-    graphs = digits._graphs()[::6]
+    graphs = point_cloud_sets._digit_graphs()[::6]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(digits, "_graphs", lambda: graphs)
+        patch.setattr(point_cloud_sets, "_digit_graphs", lambda: graphs)
         yield
 
 

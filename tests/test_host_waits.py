@@ -18,9 +18,9 @@ import json, sys
 from pathlib import Path
 from tests.host_waits import steps_of
 from graphgps_kmip.data import synthetic_sample as plan
-from graphgps_kmip.data.sets import digits
-few = digits._graphs()[::6]
-digits._graphs = lambda: few
+from graphgps_kmip.data.sets import point_cloud_sets
+few = point_cloud_sets._digit_graphs()[::6]
+point_cloud_sets._digit_graphs = lambda: few
 plan.MAX_GRAPHS, plan.MAX_NODES_OF_ONE = 30, 300
 for name in sys.argv[1:]:
     steps = steps_of(Path(name).absolute())

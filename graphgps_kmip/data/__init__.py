@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from graphgps_kmip.data.dataset import GraphDataset, Splits, Summary
-from graphgps_kmip.data.dataset_info import DatasetInfo, card_text, mismatches, published_rows
+from graphgps_kmip.data.dataset import GraphDataset
+from graphgps_kmip.data.dataset_info import DatasetInfo
 from graphgps_kmip.data.dataset_record import (
     DatasetRecord,
     Features,
     RawFiles,
     Source,
     Statistics,
+    card_text,
     datasets,
     find,
     find_title,
+    mismatches,
+    published_rows,
     register,
 )
 from graphgps_kmip.data.loaders import GraphLoader, make_loaders
@@ -36,9 +39,7 @@ __all__ = [
     "RawFiles",
     "Sampling",
     "Source",
-    "Splits",
     "Statistics",
-    "Summary",
     "find",
     "find_title",
     "card_text",

@@ -31,27 +31,16 @@ SPLITS = Splits._fields  # ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Summary:
-    """What one look at every graph tells; kept on disk for large data sets.
-
-    Args:
-        graphs: their number.
-        dim_in: columns of ``x``.
-        dim_edge: columns of ``edge_attr``; 0 without edge features.
-        dim_out: number of classes (2 for binary), of label columns, or of targets.
-        mean_nodes: mean number of nodes of a graph.
-        max_nodes: that of the largest graph.
-        mean_edges: mean number of directed edges of a graph.
-        directed: one of the first graphs has an edge without its reverse.
-    """
+    """What one look at every graph tells; stored on disk for large data sets."""
 
     graphs: int
-    dim_in: int
-    dim_edge: int
-    dim_out: int
+    dim_in: int  # columns of x
+    dim_edge: int  # columns of edge_attr; 0 without edge features
+    dim_out: int  # classes (2 for binary), label columns or targets
     mean_nodes: float
     max_nodes: int
-    mean_edges: float
-    directed: bool
+    mean_edges: float  # directed edges
+    directed: bool  # one of the first graphs has an edge without its reverse
 
 
 class GraphDataset:
@@ -79,13 +68,12 @@ class GraphDataset:
         return len(self.graphs)
 
     def __getitem__(self, index: int | Tensor | Sequence[int]) -> Data | Subset[Data]:
-        """Return one graph for an int, else the part of the data set with these indices."""
         if isinstance(index, int):
             return self.graphs[index]
         return Subset(self.graphs, torch.as_tensor(index).tolist())
 
     def place(self, number: int) -> str:
-        """Return the words by which an error names one graph: its number, and its file where that is known."""
+        """Return the name of one graph for errors: its number, and its file where that is known."""
         return graph_words(number, self.files)
 
     def with_graphs(self, graphs: Sequence[Data]) -> GraphDataset:
@@ -115,48 +103,33 @@ class GraphDataset:
 
 
 def graph_words(number: int, files: Sequence[str] | None) -> str:
-    """Return the words by which an error names one graph.
-
-    Args:
-        number: of the graph in the whole data set, from 0.
-        files: where each graph was read from; None: not known.
-    """
+    """Return the name of one graph of the whole data set for errors; ``files`` as of `GraphDataset`."""
     return f"graph {number:,} ({files[number]})" if files else f"graph {number:,}"
 
 
-def joined(parts: Sequence[Sequence[Data]]) -> GraphDataset:
-    """Return one data set of the graphs that train, validate and test; they stay where they are and are not copied.
-
-    Args:
-        parts: three sequences of `Data`, as loading classes with an argument ``split`` give them.
-    """
+def join_parts(parts: Sequence[Sequence[Data]]) -> GraphDataset:
+    """Return one data set of the graphs that train, validate and test, which are not copied."""
     bounds = pairwise(accumulate(map(len, parts), initial=0))
     return GraphDataset(ConcatDataset(parts), [torch.arange(first, end) for first, end in bounds])
 
 
-DATA = ("edge_index", "x", "y")
 BYTES = 64 * 2**20  # of a tensor at a time: one that is mapped from disk need not fit into memory
 
 
 def graph_facts(graph: Data) -> dict[str, Any]:
-    """Return hashes of what a model learns from: edges, features and labels as ``data``, the masks as ``split``.
+    """Return hashes of what a model learns from: ``data`` (edge_index, x, y), ``split`` (masks); and ``num_nodes``.
 
     Further edge sets and encodings, which follow from these by a config, do not count.
-
-    Args:
-        graph: one graph with edge_index, x, y and the masks (N,) of a split.
-
-    Returns:
-        ``data`` and ``split`` (16 hexadecimal digits each) and ``num_nodes``.
 
     Raises:
         ValueError: an attribute is missing or no dense tensor.
     """
     masks = [f"{split}_mask" for split in SPLITS]
-    return {"data": _hashed(graph, DATA), "split": _hashed(graph, masks), "num_nodes": graph.num_nodes}
+    data = _hash(graph, ["edge_index", "x", "y"])
+    return {"data": data, "split": _hash(graph, masks), "num_nodes": graph.num_nodes}
 
 
-def _hashed(graph: Data, names: list[str] | tuple[str, ...]) -> str:
+def _hash(graph: Data, names: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for name in names:
         value = graph.get(name)

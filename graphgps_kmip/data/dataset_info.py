@@ -1,34 +1,33 @@
-"""Facts derived from a loaded data set (dims, classes, sizes), checks of a user's own data, and the dataset card."""
+"""Facts derived from a loaded data set (dims, classes, sizes), and checks of its graphs, edges, labels and splits.
+
+Each error says which graph, what is wrong, and how to fix it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
+from torch_geometric.data import Data
 from torch_geometric.utils import is_undirected
 from tqdm import tqdm
 
 from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain
-from graphgps_kmip.data.dataset import GraphDataset, Summary
-from graphgps_kmip.data.dataset_record import DatasetRecord, Features
+from graphgps_kmip.data.dataset import SPLITS, GraphDataset, Summary
+from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.data.file_errors import graph_at
-from graphgps_kmip.data.graph_checks import (
-    CLASSES,
-    check_graph,
-    check_targets,
-    columns,
-    dim_out_of,
-    labels_of,
-    split_sizes,
-)
 from graphgps_kmip.errors import DataError
 
 log = logging.getLogger(__name__)
 UNITS = {"graph": "graph", "link": "pair of nodes"}
+ONE_COLUMN = ("classification", "link_ranking", "link_prediction")
+CLASSES = ("classification", "subtoken_prediction")
 LOOK_VERSION = 2  # raised when a look at every graph checks more: what was kept of earlier looks is then not used
 LONG = 20_000  # graphs from which on looking at each of them is worth a progress bar
 MANY_CLASSES = 100  # from here on, a number of classes is doubted that is...
@@ -58,8 +57,7 @@ class DatasetInfo(Summary):
             ValueError: no graphs, an empty split, missing or misshapen x, y, edge_index or edge_attr, edges to nodes
                 that do not exist, NaN or infinite features, labels that the task cannot use.
         """
-        if len(dataset) == 0:
-            raise DataError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
+        check_not_empty(dataset, record)
         sizes = split_sizes(dataset, record)
         summary = dataset.summary or summarize(dataset, record)
         return cls(name=record.title, level=record.level, sizes=sizes, **asdict(summary))
@@ -78,12 +76,7 @@ class DatasetInfo(Summary):
 
 
 def summarize(dataset: GraphDataset, record: DatasetRecord) -> Summary:
-    """Look at every graph once.
-
-    Raises:
-        ValueError: as `DatasetInfo.of`.
-        DataError: a graph cannot be read.
-    """
+    """Look at every graph once; raises what `DatasetInfo.of` does."""
     nodes, edges, labels = [], [], torch.empty(0)
     widths: dict[str, tuple[int, str]] = {}  # columns of attributes, and the first graph that has them
     outputs, largest = 0, ""
@@ -92,7 +85,7 @@ def summarize(dataset: GraphDataset, record: DatasetRecord) -> Summary:
         where = f"{record.title}, {dataset.place(number)}"
         graph = graph_at(dataset.graphs, number, where)
         check_graph(graph, where)
-        y = labels_of(graph, record, where)
+        y = label_rows(graph, record, where)
         width = {key: columns(graph.get(key), where) for key in ("x", "edge_attr")}
         dim_out = dim_out_of(y, record, where)
         if record.task_type not in CLASSES:
@@ -102,12 +95,7 @@ def summarize(dataset: GraphDataset, record: DatasetRecord) -> Summary:
         elif record.features is None:
             labels = torch.cat([labels, y.flatten().unique()]).unique()
         for key, number_of in width.items():
-            known, first = widths.setdefault(key, (number_of, where))
-            if number_of != known:
-                raise DataError(
-                    f"{where}: graphs differ in the columns of {key}: {number_of or 'none'} here, {known or 'none'} in "
-                    f"{first}: give all the same"
-                )
+            check_width(key, (number_of, where), widths.setdefault(key, (number_of, where)))
         if dim_out > outputs:
             outputs, largest = dim_out, where
         nodes.append(graph.num_nodes)
@@ -130,7 +118,7 @@ def summarize(dataset: GraphDataset, record: DatasetRecord) -> Summary:
     )
 
 
-def kept_summary(dataset: GraphDataset, record: DatasetRecord, folder: Path) -> Summary:
+def load_or_summarize(dataset: GraphDataset, record: DatasetRecord, folder: Path) -> Summary:
     """Return `summarize` of a data set, computed once and stored in the folder of its processed files."""
     basis = repr((LOOK_VERSION, record.level, record.task_type, record.features)).encode()
     path = folder / f"summary-{record.key.replace('/', '-')}-{hashlib.sha256(basis).hexdigest()[:12]}.pt"
@@ -145,131 +133,178 @@ def kept_summary(dataset: GraphDataset, record: DatasetRecord, folder: Path) -> 
     return summary
 
 
-Row = tuple[str, str, str]  # what, published, found
-# Means are published with one or two decimals: half a unit of the last of them, and a little for rounding twice.
-TOLERANCE = 0.051
-LEVELS = {
-    "graph": "whole graphs",
-    "inductive_node": "the nodes of each graph",
-    "node": "the nodes of one graph",
-    "link": "pairs of nodes",
-}
+def check_not_empty(dataset: GraphDataset, record: DatasetRecord) -> None:
+    """Raise DataError if a data set has no graphs."""
+    if len(dataset) == 0:
+        raise DataError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
 
 
-def mismatches(record: DatasetRecord, info: DatasetInfo) -> list[str]:
-    """Return one line for each published figure that the loaded data does not agree with."""
-    return [
-        f"{record.title}: {what} should be {published}, as published, but {found} were found: another release, or an "
-        "incomplete one?"
-        for what, published, found in _compared(record, info)
-        if not _agree(published, found)
-    ]
+def check_dense(value: Tensor, key: str, where: str) -> None:
+    """Raise DataError unless a tensor is dense and of real numbers."""
+    if value.layout != torch.strided or value.is_complex():
+        kind = f"{str(value.layout).removeprefix('torch.')} {value.dtype}"
+        raise DataError(f"{where}: {key} must be a dense tensor of real numbers, got {kind}")
 
 
-def card_text(record: DatasetRecord, root: str | Path, info: DatasetInfo | None) -> str:
-    """Return the dataset card as text.
+def check_finite(value: Tensor, key: str, where: str, nan_allowed: bool = False) -> None:
+    """Raise DataError if floats hold NaN, unless it is allowed, or infinite values; names the first."""
+    if not value.is_floating_point():
+        return
+    wrong = value.isinf() if nan_allowed else ~value.isfinite()
+    if not bool(wrong.any()):
+        return
+    first = wrong.nonzero()[0].tolist()
+    kind = "NaN" if bool(value[tuple(first)].isnan()) else "an infinite value"
+    place = ", ".join(f"{name} {index}" for name, index in zip(("row", "column"), first, strict=False))
+    raise DataError(
+        f"{where}: {key} holds {kind}{f' in {place}' if place else ''} "
+        f"({int(wrong.sum()):,} of {value.numel():,} values): replace or remove these values"
+    )
 
-    Args:
-        record: of the data set.
-        root: folder of all data sets (``dataset.dir``).
-        info: what was found in the loaded data; None if it is not on disk.
+
+def split_sizes(dataset: GraphDataset, record: DatasetRecord) -> tuple[int, int, int]:
+    """Return how many samples train, validate and test, or raise DataError: no split, an empty or overlapping part."""
+    if record.level == "node" and dataset.splits is None:
+        graph = dataset.graphs[0]
+        if any(f"{split}_mask" not in graph for split in SPLITS) or len(dataset) > 1:
+            raise DataError(f"{record.title}: level 'node' needs one graph with train_mask, val_mask and test_mask")
+        parts = [graph[f"{split}_mask"].nonzero() for split in SPLITS]
+    elif dataset.splits is None:
+        raise DataError(f"{record.title}: the graphs are not divided: give GraphDataset its splits")
+    else:
+        parts = list(dataset.splits)
+    for split, part in zip(SPLITS, parts, strict=True):
+        if len(part) == 0:
+            raise DataError(f"{record.title}: the {split} split is empty: each split needs at least one sample")
+        if dataset.splits is not None and (int(part.min()) < 0 or int(part.max()) >= len(dataset)):
+            raise DataError(f"{record.title}: the {split} split names graphs outside 0..{len(dataset) - 1}")
+    seen, counts = torch.cat([part.flatten() for part in parts]).unique(return_counts=True)
+    if bool((counts > 1).any()):
+        unit = "node" if record.level == "node" else "graph"
+        twice = int(seen[counts > 1][0])
+        names = " and ".join(split for split, part in zip(SPLITS, parts, strict=True) if bool((part == twice).any()))
+        where = f"{unit} {twice:,} of {record.title}" if record.level == "node" else dataset.place(twice)
+        raise DataError(
+            f"{record.title}: {where} is in the splits more than once ({names}): a {unit} must train, validate or test"
+        )
+    return tuple(len(part) for part in parts)
+
+
+def check_graph(graph: Data, where: str) -> None:
+    """Raise DataError unless a graph has nodes with finite features, edges between them, and rows for each of both."""
+    if graph.x is None:
+        raise DataError(f"{where}: x is missing: set node features (N, C), for instance a column of ones")
+    nodes = graph.x.size(0)
+    check_pairs(graph.edge_index, "edge_index", nodes, where)
+    num_edges = graph.edge_index.size(1)
+    rows = {"x": nodes, "pos": nodes, "edge_attr": num_edges, **{f"{split}_mask": nodes for split in SPLITS}}
+    for key, number in rows.items():
+        value = graph.get(key)
+        if isinstance(value, Tensor):
+            check_dense(value, key, where)
+            check_finite(value, key, where)
+            if value.size(0) != number:
+                unit = "edges" if key == "edge_attr" else "nodes"
+                raise DataError(f"{where}: {key} has {value.size(0)} rows for {number} {unit}: give each one row")
+
+
+def check_pairs(pairs: Tensor | None, key: str, num_nodes: int, where: str) -> None:
+    """Raise DataError unless an attribute holds pairs of nodes."""
+    if pairs is None or pairs.dim() != 2 or pairs.size(0) != 2 or pairs.dtype != torch.int64:
+        raise DataError(f"{where}: {key} must be int64 (2, E), torch.empty(2, 0, dtype=torch.long) for none")
+    if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= num_nodes):
+        raise DataError(f"{where}: {key} names nodes outside 0..{num_nodes - 1}: number the nodes from 0")
+
+
+def columns(features: Tensor | None, where: str) -> int:
+    """Return the columns of node or edge features; 0 for none."""
+    if features is None:
+        return 0
+    if features.dim() > 2:
+        raise DataError(f"{where}: features must be (rows, columns), got shape {tuple(features.shape)}: flatten them")
+    return features.size(1) if features.dim() == 2 else 1
+
+
+def label_rows(graph: Data, record: DatasetRecord, where: str) -> Tensor:
+    """Return the labels as (rows, columns), one row for each graph, labelled node or labelled pair of nodes."""
+    key = "edge_label" if record.level == "link" else "y"
+    if graph.get(key) is None:
+        raise DataError(f"{where}: {key} is missing: set the label of the graph, or of each node or pair of nodes")
+    y = torch.atleast_1d(torch.as_tensor(graph[key]))
+    check_dense(y, key, where)
+    if y.dim() > 2:
+        raise DataError(f"{where}: {key} must be (rows, columns), got shape {tuple(y.shape)}: flatten it")
+    y = y[:, None] if y.dim() == 1 else y
+    rows = 1 if record.level == "graph" else graph.num_nodes
+    if record.level == "link":
+        check_pairs(graph.get("edge_label_index"), "edge_label_index", graph.num_nodes, where)
+        rows = graph.edge_label_index.size(1)
+    if y.size(0) != rows or (record.task_type in ONE_COLUMN and y.size(1) != 1):
+        shape = f"({rows},)" if record.task_type in ONE_COLUMN else f"({rows}, number of targets)"
+        raise DataError(f"{where}: {key} must have shape {shape}, got {tuple(torch.as_tensor(graph[key]).shape)}")
+    if record.level == "node":  # nodes outside all splits may be without a label
+        masks = [graph[f"{split}_mask"] for split in SPLITS]
+        y = y[torch.stack([mask.reshape(len(mask), -1).any(1) for mask in masks]).any(0)]
+    return y
+
+
+def check_targets(labels: Tensor, record: DatasetRecord, where: str) -> None:
+    """Raise DataError for labels that no loss can use: infinite ones, unknown targets, label columns beyond 0 and 1.
+
+    NaN says "unknown" in the columns of classification_multilabel, and where the record has ``unknown_targets``.
     """
-    lines = [f"{name:<12} {text}" for name, text in _facts(record, root) if text]
-    rows = list(_compared(record, info))
-    if rows:
-        header = ("", "published", "found" if info else "found (not loaded)")
-        lines += ["", *(f"{what:<24} {one:>22}  {other:>22}".rstrip() for what, one, other in (header, *rows))]
-    if info:
-        lines += ["", *(f"warning: {line}" for line in mismatches(record, info))]
-    return "\n".join(lines).rstrip()
+    several = record.task_type == "classification_multilabel"
+    key = "edge_label" if record.level == "link" else "y"
+    check_finite(labels, key, where, nan_allowed=several or record.unknown_targets)
+    wrong = labels[~((labels == 0) | (labels == 1) | labels.isnan())]
+    if several and len(wrong):
+        raise DataError(
+            f"{where}: {key} holds {wrong[0].item():g}: for {record.task_type} labels are 0, 1, or NaN for unknown"
+        )
 
 
-def published_rows(record: DatasetRecord, info: DatasetInfo) -> list[tuple[str, str]]:
-    """Return rows (what, value) on a data set that is not on disk: `DatasetInfo.describe` with published sizes.
-
-    Args:
-        record: of the data set.
-        info: of its stand-in, whose dims are those of the data set; its sizes are not shown.
-    """
-    known = record.statistics
-    unit = "nodes" if record.level == "node" else "graphs"
-    sizes = known and known.sizes and " / ".join(f"{size:,}" for size in known.sizes)
-    mean_edges = _text(known.mean_edges) if known and known.mean_edges is not None else ""
-    once = " (each once)" if known and known.edges_once else ""
-    shown = {
-        f"{unit} (train / val / test)": sizes or "",
-        "nodes of a graph": f"{_text(known.mean_nodes)} on average" if known else "",
-        "edges of a graph": mean_edges and f"{mean_edges} on average{once}",
-    }
-    rows = dict(info.describe()) | {
-        what: f"{value}, as published" if value else "not known" for what, value in shown.items()
-    }
-    return list(rows.items())
+def dim_out_of(labels: Tensor, record: DatasetRecord, where: str) -> int:
+    """Return the number of outputs that the labels of one graph ask for."""
+    if record.task_type not in CLASSES:
+        return labels.size(1)
+    wrong = labels[~((labels >= 0) & (labels.long().to(labels.dtype) == labels))]  # NaN fails >= 0
+    if len(wrong):
+        raise DataError(
+            f"{where}: class labels must be whole numbers from 0, got {wrong[0].item():g}: number the classes anew, or "
+            "predict numbers (task_type regression; of a folder dataset.task_type)"
+        )
+    present = int(labels.max()) + 1 if labels.numel() else 1
+    classes = record.features.classes if record.features else present
+    if present > classes:
+        raise DataError(f"{where}: label {present - 1} found, but its record says {classes} classes")
+    return classes
 
 
-def _facts(record: DatasetRecord, root: str | Path) -> Iterator[tuple[str, str]]:
-    source, raw = record.source, record.raw
-    yield "data set", f"{record.title}: {record.summary}" if record.summary else record.title
-    yield "in YAML", f"dataset.format {record.format}, dataset.name {record.name or 'none'}"
-    yield "task", f"{record.task_type} of {LEVELS[record.level]}"
-    yield "metric", record.metric and f"metric_best {record.metric}"
-    yield "loss", record.loss and f"model.loss_fun {record.loss}"
-    yield "split", record.split or f"none of its own: {_shares(record)} at random, the same in every run"
-    yield "features", _features(record.features) if record.features else ""
-    yield "citation", source.citation if source else ""
-    yield "licence", source.licence if source else ""
-    yield "page", source.page if source else ""
-    if raw:
-        folder = Path(root).expanduser().absolute() / raw.folder
-        yield "files", f"{', '.join(raw.files[:8])}{', ...' if len(raw.files) > 8 else ''} in {folder}"
-        yield "or", " and ".join(raw.archives) + " there, as downloaded" if raw.archives else ""
+def check_alike(graphs: Iterable[tuple[str, Data]]) -> None:
+    """Raise DataError unless all graphs, each after its name, have the attributes, types and columns of the first."""
+    first, expected = "", {}
+    for place, graph in graphs:
+        kind = {key: _columns(value) for key, value in graph.to_dict().items()}
+        first, expected = (first, expected) if first else (place, kind)
+        for key in dict.fromkeys((*expected, *kind)):
+            if key not in kind or key not in expected:
+                has, lacks = (place, first) if key in kind else (first, place)
+                raise DataError(f"{lacks}: {key} is missing, and {has} has it: give it to every graph, or to none")
+            if key != "edge_index":
+                check_width(key, (kind[key], place), (expected[key], first))
 
 
-def _shares(record: DatasetRecord) -> str:
-    return "/".join(f"{100 * share:g}" for share in record.fractions)
+def check_width(key: str, width: tuple[int | str, str], expected: tuple[int | str, str]) -> None:
+    """Raise DataError if the columns of an attribute differ in two graphs, given each with the name of its graph."""
+    if width[0] != expected[0]:
+        (here, place), (there, first) = width, expected
+        raise DataError(
+            f"{place}: graphs differ in the columns of {key}: {here or 'none'} here, {there or 'none'} in {first}: "
+            "give all the same"
+        )
 
 
-def _features(features: Features) -> str:
-    def width(what: int | tuple[int, ...], of: str) -> str:
-        if isinstance(what, tuple):
-            return f"{len(what)} categories of {of} ({', '.join(map(str, what))} values)"
-        return f"{what or 'no'} numbers of {of}"
-
-    position = f", {features.positions} coordinates" if features.positions else ""
-    return f"{width(features.node, 'a node')}, {width(features.edge, 'an edge')}{position}"
-
-
-def _compared(record: DatasetRecord, info: DatasetInfo | None) -> Iterator[Row]:
-    published, features = record.statistics, record.features
-    if published:
-        once = published.edges_once and not (info and info.directed)
-        one = published.graphs == 1
-        sizes = published.sizes or (None, None, None)
-        yield "graphs", _text(published.graphs), _text(info and info.graphs)
-        yield "nodes" if one else "mean nodes", _text(published.mean_nodes), _text(info and info.mean_nodes)
-        if published.mean_edges is not None:
-            found = info and (info.mean_edges / 2 if once else info.mean_edges)
-            label = ("edges" if one else "mean edges") + (" (each once)" if published.edges_once else "")
-            yield label, _text(published.mean_edges), _text(found)
-        for split, size, found in zip(("train", "val", "test"), sizes, info.sizes if info else sizes, strict=True):
-            if size is not None:
-                yield f"{split} samples", _text(size), _text(info and found)
-    if features and not isinstance(features.node, tuple):
-        yield "node features", _text(features.node), _text(info and info.dim_in)
-    if features and not isinstance(features.edge, tuple):
-        yield "edge features", _text(features.edge), _text(info and info.dim_edge)
-    if features:
-        yield "classes or targets", _text(features.classes), _text(info and info.dim_out)
-
-
-def _text(value: float | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:,.2f}" if isinstance(value, float) and value != int(value) else f"{int(value):,}"
-
-
-def _agree(published: str, found: str) -> bool:
-    if not (published and found) or published == found:
-        return True
-    one, other = (float(text.replace(",", "")) for text in (published, found))
-    return "." in published + found and abs(one - other) <= TOLERANCE
+def _columns(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return " x ".join(map(str, value.shape[1:])) or "none"

@@ -1,23 +1,31 @@
-"""`DatasetRecord`: task, features, statistics, source and raw files of a data set; registration and look-up by name.
+"""`DatasetRecord`: task, features, statistics, source and raw files of a data set; registry and dataset card.
 
 ``dataset.format`` and ``dataset.name`` of a YAML file name a record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch_geometric.data import Data
 
 from graphgps_kmip import registry
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.data.dataset import GraphDataset
+from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.errors import InputError
 
-LEVELS = ("graph", "inductive_node", "node", "link")
+if TYPE_CHECKING:
+    from graphgps_kmip.data.dataset_info import DatasetInfo
+
+LEVELS = {
+    "graph": "whole graphs",
+    "inductive_node": "the nodes of each graph",
+    "node": "the nodes of one graph",
+    "link": "pairs of nodes",
+}
 TASK_TYPES = ("classification", "classification_multilabel", "regression", "subtoken_prediction")
 TASK_TYPES += ("link_ranking", "link_prediction")
 
@@ -75,15 +83,14 @@ class RawFiles:
 
     Args:
         home: folder below ``dataset.dir`` that is given to the loading class as its root.
-        base: folder below ``home`` that belongs to this data set alone; "" if ``home`` does.
         files: what must be there, files or folders, relative to ``home/base``.
+        base: folder below ``home`` that belongs to this data set alone; "" if ``home`` does.
         archives: downloads from the official page that may be in ``home/base`` instead, as they came; what is missing
-            of ``files`` is unpacked from them.
+            of ``files`` is unpacked from them. (default: the names of ``urls`` that are no files)
         processed: folder below ``home/base`` that the loading class writes.
         inside: folder of the archives that holds the files; "" where any does.
         unread: those of ``files`` that the loading class asks for and never reads: they are not checked.
-        urls: addresses of ``files`` and ``archives`` by these names. Without any, the loading class downloads, and
-            reads what it gets before that is checked.
+        urls: addresses of ``files`` and ``archives``.
     """
 
     home: str
@@ -94,6 +101,10 @@ class RawFiles:
     inside: str = ""
     unread: tuple[str, ...] = ()
     urls: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        if not self.archives and set(self.urls) - set(self.files):
+            object.__setattr__(self, "archives", tuple(name for name in self.urls if name not in self.files))
 
     @property
     def folder(self) -> str:
@@ -107,13 +118,13 @@ class DatasetRecord:
 
     Args:
         format: value of ``dataset.format``, a family of data sets.
-        load: ``load(root)`` reads from the folder ``dataset.dir``: a list of `Data`, one `Data`, or, with splits of its
-            own, a `GraphDataset`. With ``raw`` files, root is their ``home``, made ready by `prepared`.
-        task_type: a row of `TASK_TYPES`.
+        load: ``load(root)`` reads from the folder ``dataset.dir``: a list of `Data`, one `Data`, or, with its splits, a
+            `GraphDataset`. With ``raw`` files, root is their ``home``, made ready by `prepared`.
+        task_type: one of `TASK_TYPES`.
         name: value of ``dataset.name``; empty where the format has one data set only.
-        level: what has a label: "graph", "inductive_node" (every node of graphs that are divided) or "node" (the nodes
-            of one graph, divided by masks).
-        fractions: shares of training, validation and test where the data has no split of its own.
+        level: what has a label: "graph", "inductive_node" (every node of graphs that are divided), "node" (the nodes
+            of one graph, divided by masks) or "link" (pairs of nodes).
+        fractions: shares of training, validation and test where the data has no split.
         title: what people call it; "" for format and name.
         metric: value of ``metric_best`` that its publications report; "" if there is none.
         loss: value of ``model.loss_fun`` that they train with; "" if there is none.
@@ -125,9 +136,6 @@ class DatasetRecord:
         raw: the files it is made from; None where it needs none.
         unknown_targets: some targets are not published and NaN; else NaN in a target is refused.
         sample: builds the offline stand-in where the generic generator cannot; ``sample(record, seed)``.
-
-    Raises:
-        ValueError: level or task_type is not a known one.
     """
 
     format: str
@@ -167,27 +175,6 @@ class DatasetRecord:
         return f"{self.format}/{self.name}" if self.name else self.format
 
 
-def load_graph(home: str, kind: str, **options: Any) -> Data:
-    """Return the one graph of a data set of torch_geometric: class `kind`, with root folder `home`."""
-    from torch_geometric import datasets  # a second of imports, which runs on other data need not spend
-
-    return getattr(datasets, kind)(home, **options)[0]
-
-
-def node_record(format: str, kind: str = "", options: dict[str, Any] | None = None, **facts: Any) -> DatasetRecord:  # noqa: A002
-    """Return the record of one graph whose nodes are divided by masks: by default a classification of single labels.
-
-    Args:
-        format: value of ``dataset.format``.
-        kind: name of the class of torch_geometric that loads it; "" if ``facts`` holds another ``load``.
-        options: arguments of that class beside its root folder.
-        facts: further fields of the record.
-    """
-    usual = {"task_type": "classification", "metric": "accuracy", "loss": "cross_entropy"}
-    load = partial(load_graph, kind=kind, **(options or {}))
-    return DatasetRecord(**{"format": format, "level": "node", "load": load, **usual, **facts})
-
-
 NAMELESS = ("", "none")  # GraphGym's ways to leave dataset.name out
 
 
@@ -198,43 +185,136 @@ def datasets() -> dict[tuple[str, str], DatasetRecord]:
 
 
 def register(record: DatasetRecord) -> DatasetRecord:
-    """Register a data set; registering the same record again is harmless.
-
-    Raises:
-        ConfigError: another data set has this format and name.
-    """
+    """Register a data set; registering another one of this format and name is a `ConfigError`."""
     return registry.register("dataset", record.key, record, summary=f"{record.title}: {record.summary}")
 
 
 def find(format: str, name: str = "") -> DatasetRecord:  # noqa: A002 (the config key's name)
-    """Return the record of a data set.
-
-    Args:
-        format: value of ``dataset.format``.
-        name: value of ``dataset.name``; "" or "none" for a format with one nameless data set.
+    """Return the record of a data set by ``dataset.format`` and ``dataset.name``, "" or "none" if it has no name.
 
     Raises:
-        ValueError: no such data set; near misses are suggested.
+        InputError: no such data set; near misses are suggested.
     """
-    known = datasets()
-    records = {record.name: record for record in known.values() if record.format == format}
-    if not records:
-        raise InputError(f"dataset.format: unknown {format!r}.{suggest(format, {key[0] for key in known})}")
-    name = "" if name in NAMELESS and "" in records else name
-    if name not in records:
-        raise InputError(f"dataset.name: {format} has no {name!r}.{suggest(name, [one or 'none' for one in records])}")
-    return records[name]
+    records = datasets()
+    names = [key[1] for key in records if key[0] == format]
+    if not names:
+        raise InputError(f"dataset.format: unknown {format!r}.{suggest(format, {key[0] for key in records})}")
+    name = "" if name in NAMELESS and "" in names else name
+    if name not in names:
+        raise InputError(
+            f"dataset.name: {format} has no {name!r}.{suggest(name, [other or 'none' for other in names])}"
+        )
+    return records[format, name]
 
 
 def find_title(name: str) -> DatasetRecord:
-    """Return the record of a data set by what people call it, or by format/name; capitals do not matter.
-
-    Raises:
-        ValueError: no such data set; near misses are suggested.
-    """
+    """Return the record of a data set by its title, or by format/name, in capitals or not; else suggest near misses."""
     records = list(datasets().values())
-    known = {record.key.lower(): record for record in records}
-    known |= {record.title.lower(): record for record in reversed(records)}
-    if name.lower() not in known:
-        raise InputError(f"--data: unknown {name!r}.{suggest(name, [one.title for one in records])}")
-    return known[name.lower()]
+    by_name = {record.key.lower(): record for record in records}
+    by_name |= {record.title.lower(): record for record in reversed(records)}
+    if name.lower() not in by_name:
+        raise InputError(f"--data: unknown {name!r}.{suggest(name, [record.title for record in records])}")
+    return by_name[name.lower()]
+
+
+# Means are published with one or two decimals: half a unit of the last of them, and a little for rounding twice.
+TOLERANCE = 0.051
+
+
+def mismatches(record: DatasetRecord, info: DatasetInfo) -> list[str]:
+    """Return one line for each published figure that the loaded data does not agree with."""
+    return [
+        f"{record.title}: {what} should be {published}, as published, but {loaded} were found: another release, or an "
+        "incomplete one?"
+        for what, published, loaded in _compared(record, info)
+        if not _agree(published, loaded)
+    ]
+
+
+def card_text(record: DatasetRecord, root: str | Path, info: DatasetInfo | None) -> str:
+    """Return the dataset card as text; ``info`` is what was found in the loaded data, None if it is not on disk."""
+    lines = [f"{name:<12} {text}" for name, text in _facts(record, root) if text]
+    rows = list(_compared(record, info))
+    if rows:
+        header = ("", "published", "found" if info else "found (not loaded)")
+        lines += ["", *(f"{what:<24} {first:>22}  {second:>22}".rstrip() for what, first, second in (header, *rows))]
+    if info:
+        lines += ["", *(f"warning: {line}" for line in mismatches(record, info))]
+    return "\n".join(lines).rstrip()
+
+
+def published_rows(record: DatasetRecord, info: DatasetInfo) -> list[tuple[str, str]]:
+    """Return rows (what, value) on a data set that is not on disk: published sizes, dims of a stand-in ``info``."""
+    published = record.statistics
+    unit = "nodes" if record.level == "node" else "graphs"
+    sizes = nodes = edges = ""
+    if published:
+        sizes = " / ".join(f"{size:,}" for size in published.sizes or ())
+        nodes = f"{_text(published.mean_nodes)} on average"
+        once = " (each once)" if published.edges_once else ""
+        edges = f"{_text(published.mean_edges)} on average{once}" if published.mean_edges is not None else ""
+    shown = {f"{unit} (train / val / test)": sizes, "nodes of a graph": nodes, "edges of a graph": edges}
+    as_published = {what: f"{value}, as published" if value else "not known" for what, value in shown.items()}
+    return list((dict(info.describe()) | as_published).items())
+
+
+def _facts(record: DatasetRecord, root: str | Path) -> Iterator[tuple[str, str]]:
+    source, raw = record.source, record.raw
+    yield "data set", f"{record.title}: {record.summary}" if record.summary else record.title
+    yield "in YAML", f"dataset.format {record.format}, dataset.name {record.name or 'none'}"
+    yield "task", f"{record.task_type} of {LEVELS[record.level]}"
+    yield "metric", record.metric and f"metric_best {record.metric}"
+    yield "loss", record.loss and f"model.loss_fun {record.loss}"
+    shares = "/".join(f"{100 * share:g}" for share in record.fractions)
+    yield "split", record.split or f"none of its own: {shares} at random, the same in every run"
+    yield "features", _features(record.features) if record.features else ""
+    yield "citation", source.citation if source else ""
+    yield "licence", source.licence if source else ""
+    yield "page", source.page if source else ""
+    if raw:
+        folder = Path(root).expanduser().absolute() / raw.folder
+        yield "files", f"{', '.join(raw.files[:8])}{', ...' if len(raw.files) > 8 else ''} in {folder}"
+        yield "or", " and ".join(raw.archives) + " there, as downloaded" if raw.archives else ""
+
+
+def _features(features: Features) -> str:
+    def width(what: int | tuple[int, ...], of: str) -> str:
+        if isinstance(what, tuple):
+            return f"{len(what)} categories of {of} ({', '.join(map(str, what))} values)"
+        return f"{what or 'no'} numbers of {of}"
+
+    position = f", {features.positions} coordinates" if features.positions else ""
+    return f"{width(features.node, 'a node')}, {width(features.edge, 'an edge')}{position}"
+
+
+def _compared(record: DatasetRecord, info: DatasetInfo | None) -> Iterator[tuple[str, str, str]]:
+    published, features = record.statistics, record.features
+    if published:
+        mean = "" if published.graphs == 1 else "mean "
+        yield "graphs", _text(published.graphs), _text(info and info.graphs)
+        yield f"{mean}nodes", _text(published.mean_nodes), _text(info and info.mean_nodes)
+        if published.mean_edges is not None:
+            twice = 2 if published.edges_once and not (info and info.directed) else 1
+            once = " (each once)" if published.edges_once else ""
+            yield f"{mean}edges{once}", _text(published.mean_edges), _text(info and info.mean_edges / twice)
+        for number, size in enumerate(published.sizes or ()):
+            yield f"{SPLITS[number]} samples", _text(size), _text(info and info.sizes[number])
+    if features and not isinstance(features.node, tuple):
+        yield "node features", _text(features.node), _text(info and info.dim_in)
+    if features and not isinstance(features.edge, tuple):
+        yield "edge features", _text(features.edge), _text(info and info.dim_edge)
+    if features:
+        yield "classes or targets", _text(features.classes), _text(info and info.dim_out)
+
+
+def _text(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.2f}" if isinstance(value, float) and value != int(value) else f"{int(value):,}"
+
+
+def _agree(published: str, loaded: str) -> bool:
+    if not (published and loaded) or published == loaded:
+        return True
+    first, second = (float(text.replace(",", "")) for text in (published, loaded))
+    return "." in published + loaded and abs(first - second) <= TOLERANCE

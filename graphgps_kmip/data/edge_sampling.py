@@ -13,7 +13,7 @@ of a node is the same in whatever batch, order, thread or process it is drawn. E
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ from graphgps_kmip.ops.native import load, pointer, unavailable_reason
 
 HOW = ("reservoir", "uniform", "max")
 EPS = 1e-8  # added to each score, as in the public code: edges of score 0 can be drawn
-CELLS = 2**18  # (node, edge) pairs that numpy draws at a time: 2 MiB for each number of a pair
+CELLS = 2**18  # (node, edge) pairs that numpy draws again at a time: 2 MiB for each number of a pair
 EDGE_WORK = 10_000  # edges that take about as long as starting a thread (20 us)
 KERNEL = ("edge_sampling", "-ffp-contract=off")  # each operation rounded by itself, as in numpy
 
@@ -114,49 +114,52 @@ def _draw_by_kernel(draw: _Draw, ids: Tensor) -> None:
 
 
 def _draw_by_numpy(draw: _Draw, ids: Tensor) -> None:
-    out, begin, degree, k = ids.numpy(), draw.begin.numpy(), draw.degree.numpy(), draw.k
-    lists = _Lists(
-        draw.how,
-        draw.layer.score.numpy(),
-        draw.layer.ptr[draw.rows].numpy(),
-        degree,
-        node_states(draw.base, draw.rows.numpy()),
-    )
-    for group in _groups(degree):
-        some = lists.of(group)
-        found = _smallest(some, k)
-        column = np.arange(found.shape[1])
-        taken = column < some.degree[:, None]
-        out[(begin[group, None] + column)[taken]] = (some.first[:, None] + found)[taken]
+    rows, degree, begin, k = draw.rows.numpy(), draw.degree.numpy(), draw.begin.numpy(), draw.k
+    first, state = draw.layer.ptr[draw.rows].numpy(), node_states(draw.base, rows)
+    node = np.repeat(np.arange(len(rows)), degree)  # (E,) of each edge, as are the next ones
+    place = np.arange(len(node)) - np.repeat(degree.cumsum() - degree, degree)  # among the edges of its node
+    edge = first[node] + place
+    score = draw.layer.score.numpy()[edge].astype(np.float64)
+    if draw.how == "max":
+        key = -score
+    else:
+        u = uniform_numbers(state[node], place)
+        key = u if draw.how == "uniform" else negative_log(u) / (score + EPS)
+    smallest = np.sort(np.lexsort((key, node))[place < k])  # sorted by node, `place` is the rank of a key
+    taken = np.minimum(degree, k)
+    rank = np.arange(len(smallest)) - np.repeat(taken.cumsum() - taken, taken)
+    out = ids.numpy()
+    out[begin[node[smallest]] + rank] = edge[smallest]
     if draw.repeat:
         short = ((0 < degree) & (degree < k)).nonzero()[0]
-        for group in _chunks(short, k):
+        step = max(1, CELLS // k)
+        for at in range(0, len(short), step):
+            group = short[at : at + step]
             missing = np.arange(k) >= degree[group, None]
-            out[(begin[group, None] + np.arange(k))[missing]] = _again(lists.of(group), k)[missing]
+            again = first[group, None] + _draw_again(draw, first[group], degree[group], state[group])
+            out[(begin[group, None] + np.arange(k))[missing]] = again[missing]
 
 
-class _Lists(NamedTuple):
-    """Lists of the in-edges of some nodes: ``degree`` (n,) edges from id ``first`` on, and random numbers' states."""
+def _draw_again(draw: _Draw, first: np.ndarray, degree: np.ndarray, state: np.ndarray) -> np.ndarray:
+    """Return places of k edges of each node, which has fewer, drawn with replacement: (n,) -> (n, k).
 
-    how: str
-    score: np.ndarray  # of all edges
-    first: np.ndarray
-    degree: np.ndarray
-    state: np.ndarray
-
-    def of(self, group: np.ndarray) -> _Lists:
-        """Return the lists of a part of the nodes."""
-        return self._replace(first=self.first[group], degree=self.degree[group], state=self.state[group])
-
-    def scores(self, place: np.ndarray) -> np.ndarray:
-        """Return the score at each place of each list, any behind its end: (n, places)."""
-        ids = np.where(place < self.degree[:, None], self.first[:, None] + place, 0)
-        return self.score[ids].astype(np.float64)
+    Those at the places of the node's first draw are of no use: their random numbers belong to that.
+    """
+    place, degree = np.arange(draw.k), degree[:, None]
+    u = uniform_numbers(state[:, None], place)
+    if draw.how == "uniform":
+        drawn = (u * degree).astype(np.int64)
+    else:
+        ids = np.where(place < degree, first[:, None] + place, 0)
+        score = draw.layer.score.numpy()[ids].astype(np.float64)
+        below = np.where(place < degree, score + EPS, 0).cumsum(axis=1)
+        drawn = (below[:, None, :] <= (u * below[:, -1:])[:, :, None]).sum(axis=2)
+    return np.minimum(drawn, degree - 1)  # a product may be rounded up to the end
 
 
 def node_states(base: int, nodes: np.ndarray) -> np.ndarray:
     """Return the state of the random numbers of each node, (n,) -> (n,) uint64."""
-    return _mixed(np.uint64(base) + GOLDEN * (nodes.astype(np.uint64) + np.uint64(1)))
+    return _mix(np.uint64(base) + GOLDEN * (nodes.astype(np.uint64) + np.uint64(1)))
 
 
 def uniform_numbers(state: np.ndarray, place: np.ndarray) -> np.ndarray:
@@ -164,11 +167,11 @@ def uniform_numbers(state: np.ndarray, place: np.ndarray) -> np.ndarray:
 
     Shapes: state and place of shapes that broadcast, uint64 and int64 -> float64.
     """
-    bits = _mixed(state + GOLDEN * (place.astype(np.uint64) + np.uint64(1)))
+    bits = _mix(state + GOLDEN * (place.astype(np.uint64) + np.uint64(1)))
     return ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
 
 
-def _mixed(bits: np.ndarray) -> np.ndarray:
+def _mix(bits: np.ndarray) -> np.ndarray:
     bits = (bits ^ (bits >> SHIFTS[0])) * FACTORS[0]
     bits = (bits ^ (bits >> SHIFTS[1])) * FACTORS[1]
     return bits ^ (bits >> SHIFTS[2])
@@ -188,51 +191,3 @@ def negative_log(u: np.ndarray) -> np.ndarray:
     for odd in range(21, 0, -2):
         series = series * (s * s) + 1 / odd
     return -(exponent * float.fromhex("0x1.62E42FEFA39EFp-1") + (s + s) * series)
-
-
-def _groups(degree: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield groups of nodes with about equally many edges, in chunks of bounded size; those without edges are left out.
-
-    Rows of one matrix hold the edges of a group, so that at most half of it is empty.
-    """
-    size = np.frexp(degree.astype(np.float64))[1]  # 2^(size - 1) <= degree < 2^size
-    for wanted in np.unique(size[degree > 0]):
-        yield from _chunks((size == wanted).nonzero()[0], 2 ** int(wanted))
-
-
-def _chunks(nodes: np.ndarray, width: int) -> Iterator[np.ndarray]:
-    step = max(1, CELLS // width)
-    return (nodes[at : at + step] for at in range(0, len(nodes), step))
-
-
-def _smallest(lists: _Lists, k: int) -> np.ndarray:
-    """Return the places of the k smallest keys of each node in its list, increasing: (n,) -> (n, k or fewer).
-
-    A row of fewer edges than columns ends with places behind its list.
-    """
-    place = np.arange(lists.degree.max())
-    if len(place) <= k:
-        return np.broadcast_to(place, (len(lists.first), len(place)))
-    if lists.how == "max":
-        keys = -lists.scores(place)
-    else:
-        u = uniform_numbers(lists.state[:, None], place)
-        keys = u if lists.how == "uniform" else negative_log(u) / (lists.scores(place) + EPS)
-    keys[place >= lists.degree[:, None]] = np.inf
-    return np.sort(keys.argsort(axis=1, kind="stable")[:, :k], axis=1)
-
-
-def _again(lists: _Lists, k: int) -> np.ndarray:
-    """Return ids of k edges of each node, which has fewer, drawn with replacement: (n, k).
-
-    Those at the places of the node's own edges are of no use: their random numbers belong to these.
-    """
-    place, degree = np.arange(k), lists.degree[:, None]
-    u = uniform_numbers(lists.state[:, None], place)
-    if lists.how == "uniform":
-        drawn = (u * degree).astype(np.int64)
-    else:
-        below = np.where(place < degree, lists.scores(place) + EPS, 0).cumsum(axis=1)
-        bound = u * below[:, -1:]
-        drawn = (below[:, None, :] <= bound[:, :, None]).sum(axis=2)
-    return lists.first[:, None] + np.minimum(drawn, degree - 1)  # a product may be rounded up to the end

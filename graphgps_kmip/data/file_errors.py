@@ -85,18 +85,19 @@ def is_failed_write(error: BaseException) -> bool:
 
 @contextmanager
 def naming_disk(what: str, folder: Path) -> Iterator[None]:
-    """Turn errors of the operating system into one line, which names what is being done, such as "preparing Cora".
-
-    Raises (inside):
-        DataError: the disk is full, a file may not be read or written, or there is too little memory.
-    """
+    """Turn a full disk, denied access and too little memory into a `DataError` that names what is done."""
     try:
         yield
     except UserError:
         raise
     except OSError as error:
-        place = next((str(name) for name in (error.filename2, error.filename) if name), str(folder))
-        raise DataError(f"{what}: {error.strerror or kind_and_text(error)} ({place}): {_fix(error)}") from error
+        fix = "check the disk, or set dataset.dir to a folder on another one"
+        if error.errno in FULL or is_failed_write(error):
+            fix = FREE
+        elif error.errno in DENIED:
+            fix = "check its permissions, or set dataset.dir to a folder of yours"
+        place = error.filename2 or error.filename or folder
+        raise DataError(f"{what}: {error.strerror or kind_and_text(error)} ({place}): {fix}") from error
     except (RuntimeError, sqlite3.OperationalError, MemoryError) as error:
         if is_out_of_memory(error):
             raise DataError(
@@ -108,14 +109,6 @@ def naming_disk(what: str, folder: Path) -> Iterator[None]:
         raise DataError(f"{what}: {folder} cannot be written ({kind_and_text(error)}): {FREE}") from error
 
 
-def _fix(error: OSError) -> str:
-    if error.errno in FULL or is_failed_write(error):
-        return FREE
-    if error.errno in DENIED:
-        return "check its permissions, or set dataset.dir to a folder of yours"
-    return "check the disk, or set dataset.dir to a folder on another one"
-
-
 def kind_and_text(error: BaseException) -> str:
     """Return kind and text of an error in one line."""
     text = " ".join(str(error).split())
@@ -123,11 +116,7 @@ def kind_and_text(error: BaseException) -> str:
 
 
 def graph_at(graphs: Sequence[Data], number: int, place: str) -> Data:
-    """Return one graph, counted from 0, of a sequence that may read it from disk; `place` are the words that name it.
-
-    Raises:
-        DataError: it cannot be read.
-    """
+    """Return one graph of a sequence that may read it from disk; `place` names it in the error if it cannot be read."""
     try:
         return graphs[number]
     except DataError:

@@ -18,10 +18,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
+from graphgps_kmip.data.dataset import SPLITS, GraphDataset, join_parts
+from graphgps_kmip.data.dataset_info import check_alike
 from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.data.file_errors import reading
-from graphgps_kmip.data.graph_checks import check_alike
 from graphgps_kmip.data.safe_pickle import load_torch
 from graphgps_kmip.errors import DataError, InputError
 
@@ -32,7 +32,7 @@ RESERVED = ("batch", "ptr", "num_graphs", "filler", "graph_id")  # attributes th
 LIKE = 0.7  # of difflib: "edges_index" and "edge_atr" are near misses, "edge_weight" is something else
 
 
-def some(names: list[str]) -> str:
+def list_first(names: list[str]) -> str:
     """Return the first eight of these names, and how many more there are."""
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "") or "nothing"
 
@@ -45,12 +45,8 @@ def _read_npz(file: Path) -> dict[str, np.ndarray]:
 READERS = {".npz": _read_npz, ".pt": load_torch}
 
 
-def placed_graphs(file: Path) -> Iterator[tuple[str, Data]]:
-    """Yield place and content of each graph of a file, as types that models take: float32, int64, bool masks.
-
-    Raises:
-        DataError: the file is damaged, holds code, or lacks an attribute.
-    """
+def read_graphs(file: Path) -> Iterator[tuple[str, Data]]:
+    """Yield place and content of each graph of a file, as types that models take: float32, int64, bool masks."""
     with reading(file):
         content = READERS[file.suffix](file)
     graphs = content if isinstance(content, list | tuple) else [content]
@@ -58,19 +54,19 @@ def placed_graphs(file: Path) -> Iterator[tuple[str, Data]]:
         where = f"{file}, graph {number}" if isinstance(content, list | tuple) else str(file)
         if not isinstance(graph, Data | dict):
             raise DataError(f"{where}: a graph must be a Data or a dict of tensors, got {type(graph).__name__}")
-        yield where, _graph(graph.to_dict() if isinstance(graph, Data) else graph, where)
+        yield where, _make_graph(graph.to_dict() if isinstance(graph, Data) else graph, where)
 
 
-def _graph(values: Mapping[str, Any], where: str) -> Data:
+def _make_graph(values: Mapping[str, Any], where: str) -> Data:
     values = {str(key): value for key, value in values.items() if value is not None and key != "num_nodes"}
     others = {key.lower(): key for key in values if key not in KNOWN}
     for key in KNOWN:
         near = difflib.get_close_matches(key, others, n=1, cutoff=LIKE)
         if key not in values and (near or key in REQUIRED):
-            hint = f": is {others[near[0]]} meant?" if near else f"; it has {some(list(values))}"
+            hint = f": is {others[near[0]]} meant?" if near else f"; it has {list_first(list(values))}"
             raise DataError(f"{where}: {key} is missing{hint}")
         if key in values:
-            values[key] = _tensor(values[key], key, where)
+            values[key] = _to_tensor(values[key], key, where)
     if reserved := [key for key in values if key not in KNOWN and _is_reserved(key)]:
         raise DataError(f"{where}: {reserved[0]} is a name that graphs and mini-batches use: rename this attribute")
     if absent := [key for key in MASKS if key not in values] if any(key in values for key in MASKS) else []:
@@ -87,7 +83,7 @@ def _is_reserved(key: str) -> bool:
     return key in RESERVED or key.startswith("num_") or callable(getattr(Data, key, None))
 
 
-def _tensor(value: Any, key: str, where: str) -> Tensor:
+def _to_tensor(value: Any, key: str, where: str) -> Tensor:
     """Return an attribute as the type that models take."""
     try:
         value = torch.atleast_1d(torch.as_tensor(value).detach())
@@ -105,6 +101,7 @@ def _tensor(value: Any, key: str, where: str) -> Tensor:
 
 
 FORMAT = "Folder"
+NO_GRAPHS = "{}: its files hold no graphs: write one or more into each"
 FLOAT_CLASSES = 20  # more classes than these are taken from whole numbers alone: floats may be numbers to predict
 
 
@@ -121,10 +118,6 @@ def folder_record(
         task_type: ``dataset.task_type``.
         level: what has a label: "graph", "inductive_node" or "node"; "" to see from the first graph with more than one
             node: one ``y`` or one for each node; the nodes of a single graph are divided, not graphs.
-
-    Raises:
-        DataError: no such folder or no graphs in it, the first file is not what it should be, or ``level`` is "" and
-            the files do not tell.
     """
     return DatasetRecord(
         format=FORMAT,
@@ -143,19 +136,15 @@ def _no_sample(record: DatasetRecord, seed: int) -> GraphDataset:  # noqa: ARG00
 
 
 def load(root: str, name: str, task_type: str = "classification") -> GraphDataset:
-    """Return the graphs of a folder, with the split that its sub-folders make, if there are any.
-
-    Raises:
-        DataError: a file is damaged, holds code, or is not what it should be: which, and what is missing.
-    """
+    """Return the graphs of a folder, with the split that its sub-folders make, if there are any."""
     parts, places = [], []
     for files in _files(_path(root, name)).values():
-        pairs = [pair for file in files for pair in placed_graphs(file)]
+        pairs = [pair for file in files for pair in read_graphs(file)]
         parts.append([graph for _, graph in pairs])
         places += [place for place, _ in pairs]
     graphs = [graph for part in parts for graph in part]
     if not graphs:
-        raise DataError(f"{_path(root, name)}: its files hold no graphs: write one or more into each")
+        raise DataError(NO_GRAPHS.format(_path(root, name)))
     check_alike(zip(places, graphs, strict=True))
     for place, graph in zip(places, graphs, strict=True):
         if task_type != "classification":
@@ -167,41 +156,43 @@ def load(root: str, name: str, task_type: str = "classification") -> GraphDatase
                     "numbers set dataset.task_type to regression; classes from 0 on save as whole numbers (int64)"
                 )
             graph.y = graph.y.long()
-    return GraphDataset(graphs, joined(parts).splits if len(parts) > 1 else None, files=places)
+    return GraphDataset(graphs, join_parts(parts).splits if len(parts) > 1 else None, files=places)
 
 
 def _path(root: str | Path, name: str) -> Path:
     path = Path(root).expanduser() / Path(name).expanduser()
     if not name or not path.is_dir():
-        beside = [one.name for one in path.parent.iterdir() if one.is_dir()] if name and path.parent.is_dir() else []
-        hint = suggest(path.name, beside) if difflib.get_close_matches(path.name, beside) else ""
+        siblings = [folder.name for folder in path.parent.glob("*/")] if name else []
+        hint = suggest(path.name, siblings) if difflib.get_close_matches(path.name, siblings) else ""
         raise DataError(f"dataset.name: there is no folder {str(path)!r}: give its path, from dataset.dir.{hint}")
     return path
 
 
 def _files(folder: Path) -> dict[str, list[Path]]:
     """Return the graph files of each part; of one part "" where the folder is not divided."""
-    inside = sorted(one.name for one in folder.iterdir() if one.is_dir() and not one.name.startswith("."))
+    inside = sorted(part.name for part in folder.glob("[!.]*/"))
     divided = [split for split in SPLITS if split in inside]
     parts = {split: folder / split for split in SPLITS} if divided else {"": folder}
     if divided and len(divided) < len(SPLITS):
         absent = " and ".join(split for split in SPLITS if split not in inside)
-        raise DataError(f"{folder}: a folder {absent} is missing beside {' and '.join(divided)}; it has {some(inside)}")
+        raise DataError(
+            f"{folder}: a folder {absent} is missing next to {' and '.join(divided)}; it has {list_first(inside)}"
+        )
     files = {split: _graph_files(path) for split, path in parts.items()}
     if divided and _graph_files(folder):
         raise DataError(f"{folder}: graph files are in it and in its folders {', '.join(SPLITS)}: move the former")
-    for split, found in files.items():
-        if not found:
-            has = some(sorted(one.name for one in parts[split].iterdir()))
+    for split, paths in files.items():
+        if not paths:
+            has = list_first(sorted(file.name for file in parts[split].iterdir()))
             raise DataError(f"{parts[split]}: there are no graph files (.pt or .npz); it has {has}")
     return files
 
 
 def _graph_files(folder: Path) -> list[Path]:
-    return sorted((one for one in folder.iterdir() if one.suffix in READERS and one.name[0] != "."), key=_natural)
+    return sorted((file for file in folder.glob("[!.]*") if file.suffix in READERS), key=_natural_order)
 
 
-def _natural(file: Path) -> list[tuple[bool, int | str]]:
+def _natural_order(file: Path) -> list[tuple[bool, int | str]]:
     """Sort 2.pt before 10.pt."""
     parts = re.split(r"(\d+)", file.name)
     return [(part.isdecimal(), int(part) if part.isdecimal() else part) for part in parts]
@@ -209,14 +200,14 @@ def _natural(file: Path) -> list[tuple[bool, int | str]]:
 
 def _level(files: Mapping[str, list[Path]]) -> str:
     first, *_ = files.values()
-    graphs = (graph for part in files.values() for file in part for _, graph in placed_graphs(file))
+    graphs = (graph for part in files.values() for file in part for _, graph in read_graphs(file))
     seen: list[Data] = []
     for graph in graphs:
         seen.append(graph)
         if graph.num_nodes > 1:
             break
     if not seen:
-        raise DataError(f"{first[0].parent}: its files hold no graphs: write one or more into each")
+        raise DataError(NO_GRAPHS.format(first[0].parent))
     last = seen[-1]
     single = len(seen) == 1 and next(graphs, None) is None
     if single and last.y.size(0) == last.num_nodes > 1:

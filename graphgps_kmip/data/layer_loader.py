@@ -8,7 +8,7 @@ is drawn depends on (seed, epoch, layer, node) only; with the ``batch_*`` sample
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.data.edge_sampling import KERNEL, draw_edges
 from graphgps_kmip.data.score_file import AttentionScores
-from graphgps_kmip.data.worker_processes import Job, made_of, own_jobs
+from graphgps_kmip.data.worker_processes import NodeBatchLoader
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.native import load, pointer, unavailable_reason
 
@@ -27,7 +27,7 @@ LAYER_SAMPLERS = ("graph_reservoir", "graph_uniform", "graph_max", "batch_reserv
 
 @dataclass(frozen=True)
 class LayerSampling:
-    """How many in-edges are drawn in each layer, and when; config keys behind the names.
+    """How many in-edges are drawn in each layer, and when; config keys in parentheses.
 
     Args:
         degrees: in-edges of each node, for each layer (`spexphormer.degree`).
@@ -37,9 +37,6 @@ class LayerSampling:
         resampling_epochs: epochs that share a draw of ``graph_*`` (`spexphormer.resampling_epochs`).
         num_draws: independent draws of a batch, whose predictions a network averages (`spexphormer.eval_draws`).
         repeat: draw again among the edges of nodes that have too few (`spexphormer.repeat_missing`).
-
-    Raises:
-        ValueError: a value that is not allowed; names the key.
     """
 
     degrees: tuple[int, ...] = (5,)
@@ -75,20 +72,16 @@ class LayerSampling:
         return (seed, epoch, batch + 1, draw, layer)
 
 
-class LayerLoader:
+class LayerLoader(NodeBatchLoader):
     """Batches of a split's nodes with the in-edges that are drawn for them, layer by layer.
 
     A batch is a ``Data`` with
 
-    * ``x`` (n_0, F) and other attributes of nodes (encodings): those of the nodes that the first layer reads; ``n_id``
-      (n_0,) are their numbers in the graph.
+    * ``x`` (n_0, F) and other attributes (encodings) of the nodes that the first layer reads, ``n_id`` (n_0,).
     * ``layer_sizes``, list [n_0, ..., n_L], decreasing: layer l reads n_l nodes and writes the first n_{l+1} of them.
     * ``layer_edges``, list of L tensors (3, E_l): source row, target row and kind of each edge, sorted by target.
     * ``y`` and ``<split>_mask`` of the n_L rows of the last layer.
     * ``num_draws`` D: the nodes whose predictions count come D times, draw by draw, each with its own edges.
-
-    Process r of W takes batches r, r + W, ...; where they run out, one marked ``batch.filler = True``, which must not
-    count.
 
     Args:
         graph: one graph with x, y and ``<split>_mask`` (N,), which may be mapped from disk.
@@ -97,15 +90,8 @@ class LayerLoader:
         sampling: what is drawn.
         seed: of draws and order.
         shuffle: a new order of the nodes for each epoch; edges are drawn anew in either case.
-        num_workers: processes that make batches in advance.
-        rank: number r of this process.
-        world_size: number W of processes.
-
-    Raises:
-        ValueError: the scores have too few layers, or are of another number of nodes.
+        num_workers, rank, world_size: as of `GraphLoader`.
     """
-
-    sharded = True  # yields this process's share only
 
     def __init__(
         self,
@@ -119,6 +105,7 @@ class LayerLoader:
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
+        super().__init__(seed, shuffle, num_workers, rank, world_size)
         layers = scores.layers[: len(sampling.degrees)]
         if len(layers) < len(sampling.degrees):
             raise InputError(f"spexphormer.degree: {len(sampling.degrees)} layers, and scores of {len(layers)} only")
@@ -128,90 +115,68 @@ class LayerLoader:
             )
         self.graph, self.split, self.layers, self.sampling = graph, split, layers, sampling
         self.nodes = graph[f"{split}_mask"].nonzero().squeeze(1).numpy()
-        self.seed, self.shuffle, self.epoch = seed, shuffle, 0
-        self.rank, self.world_size, self.num_workers = rank, world_size, num_workers
-        self.generator = torch.Generator().manual_seed(seed)  # making an iterator draws a seed, not from the model's
 
-    def set_epoch(self, epoch: int) -> None:
-        """Choose what is drawn in this epoch."""
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return -(-self._num_batches() // self.world_size)
-
-    def __iter__(self) -> Iterator[Data]:
-        return made_of(self._jobs(), self._made, self.num_workers, self.generator)
-
-    def _num_batches(self) -> int:
-        return -(-len(self.nodes) // self.sampling.batch_size)
-
-    def _jobs(self) -> list[Job]:
+    def _plan(self) -> list[np.ndarray]:
         nodes, size = self.nodes, self.sampling.batch_size
         if self.shuffle:
             nodes = np.random.default_rng((self.seed, self.epoch)).permutation(nodes)
-        plan = [nodes[at : at + size] for at in range(0, len(nodes), size)]
-        return own_jobs(plan, self.epoch, self.rank, self.world_size)
+        return [nodes[at : at + size] for at in range(0, len(nodes), size)]
 
-    def _made(self, epoch: int, number: int, nodes: np.ndarray) -> Data:
+    def _make(self, epoch: int, number: int, nodes: np.ndarray) -> Data:
         return self.batch(torch.from_numpy(nodes), epoch, number)
 
     def batch(self, nodes: Tensor, epoch: int, number: int = 0) -> Data:
-        """Return the batch of these nodes, each given once, as batch ``number`` of an epoch.
-
-        Shapes: nodes (n,) int64.
-        """
-        draws = [_expanded(self, nodes, epoch, number, draw) for draw in range(self.sampling.num_draws)]
-        rows, sizes, edges = _joined(draws, len(self.layers))
-        batch = _rows_of(self.graph, rows, sizes[-1])
+        """Return the batch of these nodes (n,), each given once, as batch ``number`` of an epoch."""
+        draws = [self._draw(nodes, epoch, number, draw) for draw in range(self.sampling.num_draws)]
+        rows, sizes, edges = _join_draws(draws, len(self.layers))
+        batch = _take_rows(self.graph, rows, sizes[-1])
         batch.n_id, batch.layer_sizes, batch.layer_edges = rows, sizes, edges
         batch.num_draws = self.sampling.num_draws
         return batch
 
-
-def _expanded(
-    loader: LayerLoader, nodes: Tensor, epoch: int, number: int, draw: int
-) -> tuple[Tensor, list[int], list[Tensor]]:
-    """Return the nodes that the first layer reads, targets first, `layer_sizes` and `layer_edges` of one draw."""
-    sampling, rows, sizes, edges = loader.sampling, nodes, [len(nodes)], []
-    for number_of, layer in reversed(list(enumerate(loader.layers))):
-        rng_seed = sampling.seed(loader.seed, epoch, number, draw, number_of)
-        ids, counts = draw_edges(layer, sampling.degrees[number_of], sampling.how, rng_seed, rows, sampling.repeat)
-        target = torch.repeat_interleave(counts)
-        rows, source = with_sources(rows, layer.source[ids].long(), layer.num_nodes)
-        sizes.insert(0, len(rows))
-        edges.insert(0, torch.stack([source, target, layer.kind[ids].long()]))
-    return rows, sizes, edges
+    def _draw(self, nodes: Tensor, epoch: int, number: int, draw: int) -> LayerDraw:
+        sampling, rows, sizes, edges = self.sampling, nodes, [len(nodes)], []
+        for level, layer in reversed(list(enumerate(self.layers))):
+            rng_seed = sampling.seed(self.seed, epoch, number, draw, level)
+            ids, counts = draw_edges(layer, sampling.degrees[level], sampling.how, rng_seed, rows, sampling.repeat)
+            target = torch.repeat_interleave(counts)
+            rows, source = with_sources(rows, layer.source[ids].long(), layer.num_nodes)
+            sizes.insert(0, len(rows))
+            edges.insert(0, torch.stack([source, target, layer.kind[ids].long()]))
+        return rows, sizes, edges
 
 
-def _joined(
-    draws: Sequence[tuple[Tensor, list[int], list[Tensor]]], num_layers: int
-) -> tuple[Tensor, list[int], list[Tensor]]:
-    """Put the draws of one batch beside each other, so that the targets of each layer still are its first rows."""
+# The nodes that the first layer reads, targets first, `layer_sizes` and `layer_edges`.
+LayerDraw = tuple[Tensor, list[int], list[Tensor]]
+
+
+def _join_draws(draws: Sequence[LayerDraw], num_layers: int) -> LayerDraw:
+    """Put the draws of one batch side by side, so that the targets of each layer still are its first rows."""
     if len(draws) == 1:
         return draws[0]
-    sizes = [sum(one[1][level] for one in draws) for level in range(num_layers + 1)]
-    places = [torch.empty(one[1][0], dtype=torch.long) for one in draws]  # of each draw's rows among all
+    all_sizes = [sum(sizes[level] for _, sizes, _ in draws) for level in range(num_layers + 1)]
+    places = [torch.empty(sizes[0], dtype=torch.long) for _, sizes, _ in draws]  # of each draw's rows among all
     for level in range(num_layers, -1, -1):
-        after = 0 if level == num_layers else sizes[level + 1]
-        for place, (_, own, _) in zip(places, draws, strict=True):
-            begin = 0 if level == num_layers else own[level + 1]
-            place[begin : own[level]] = torch.arange(after, after + own[level] - begin)
-            after += own[level] - begin
-    rows = torch.empty(sizes[0], dtype=torch.long)
-    for place, (nodes, _, _) in zip(places, draws, strict=True):
-        rows[place] = nodes
-    edges = []
+        after = 0 if level == num_layers else all_sizes[level + 1]
+        for place, (_, sizes, _) in zip(places, draws, strict=True):
+            begin = 0 if level == num_layers else sizes[level + 1]
+            place[begin : sizes[level]] = torch.arange(after, after + sizes[level] - begin)
+            after += sizes[level] - begin
+    all_rows = torch.empty(all_sizes[0], dtype=torch.long)
+    for place, (rows, _, _) in zip(places, draws, strict=True):
+        all_rows[place] = rows
+    all_edges = []
     for level in range(num_layers):
-        parts = [
-            torch.stack([place[one[0]], place[one[1]], one[2]])
-            for place, one in ((place, draw[2][level]) for place, draw in zip(places, draws, strict=True))
-        ]
+        parts = []
+        for place, (_, _, edges) in zip(places, draws, strict=True):
+            source, target, kind = edges[level]
+            parts.append(torch.stack([place[source], place[target], kind]))
         together = torch.cat(parts, dim=1)
-        edges.append(together[:, together[1].argsort(stable=True)])
-    return rows, sizes, edges
+        all_edges.append(together[:, together[1].argsort(stable=True)])
+    return all_rows, all_sizes, all_edges
 
 
-def _rows_of(graph: Data, rows: Tensor, num_core: int) -> Data:
+def _take_rows(graph: Data, rows: Tensor, num_core: int) -> Data:
     """Return a batch with what it needs of the graph's attributes, a copy of these rows only."""
     batch = Data()
     for key, value in graph:
@@ -230,28 +195,23 @@ def with_sources(rows: Tensor, source: Tensor, num_nodes: int) -> tuple[Tensor, 
 
     A C loop marks nodes in N bits and counts them (``ops/native/edge_sampling.c``), without a compiler they are sorted.
 
-    Args:
-        rows: nodes, each once.
-        source: nodes, in any order.
-        num_nodes: N; all nodes are below.
-
-    Shapes: rows (n,), source (E,) -> rows (m,), row of each source (E,), all int64.
+    Shapes: rows (n,) nodes, each once; source (E,) nodes -> rows (m,), row of each source (E,), all int64.
     """
     if unavailable_reason(*KERNEL):
-        return _by_sorting(rows, source)
-    words, most = -(-num_nodes // WORD), len(rows) + len(source)
-    bits, rank = torch.zeros(words, dtype=torch.long), torch.empty(words, dtype=torch.long)
-    row_of, found, place = rows.new_empty(most), rows.new_empty(most), torch.empty_like(source)
+        return _append_by_sorting(rows, source)
+    num_words, most = -(-num_nodes // WORD), len(rows) + len(source)
+    bits, rank = torch.zeros(num_words, dtype=torch.long), torch.empty(num_words, dtype=torch.long)
+    row_of, all_rows, place = rows.new_empty(most), rows.new_empty(most), torch.empty_like(source)
     count_rows = load(*KERNEL).layer_rows
     count_rows.restype, long = ctypes.c_int64, ctypes.c_int64
     count = count_rows(
-        *(pointer(rows), long(len(rows)), pointer(source), long(len(source)), long(words)),
-        *map(pointer, (bits, rank, row_of, found, place)),
+        *(pointer(rows), long(len(rows)), pointer(source), long(len(source)), long(num_words)),
+        *map(pointer, (bits, rank, row_of, all_rows, place)),
     )
-    return found[:count].clone(), place
+    return all_rows[:count].clone(), place
 
 
-def _by_sorting(rows: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
+def _append_by_sorting(rows: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
     nodes, inverse = torch.cat([rows, source]).unique(return_inverse=True)
     row_of = torch.full_like(nodes, -1)
     row_of[inverse[: len(rows)]] = torch.arange(len(rows))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +20,11 @@ from graphgps_kmip.data.worker_processes import GraphBatches, as_is, batches
 from graphgps_kmip.errors import InputError
 
 
-class ShardedBatches:
-    """Batch sampler: the rows that one process takes of each global batch.
+class GlobalBatches:
+    """Batch sampler: the rows that one process takes of each global batch of graphs.
 
     The global batches are the same for any number W of processes; process r takes rows r, r + W, ... of each, which
-    may be none in the last one. No sample is lost or comes twice.
+    may be none. No sample is lost or comes twice.
 
     Args:
         num_samples: size of the data set.
@@ -47,11 +46,16 @@ class ShardedBatches:
         return -(-self.num_samples // self.batch_size)
 
     def __iter__(self) -> Iterator[list[int]]:
+        return (batch[self.rank :: self.world_size] for batch in self._plan(self._order()))
+
+    def _order(self) -> np.ndarray:
         order = np.arange(self.num_samples)
         if self.seed is not None:
             order = np.random.default_rng((self.seed, self.epoch)).permutation(order)
-        for start in range(0, self.num_samples, self.batch_size):
-            yield order[start : start + self.batch_size][self.rank :: self.world_size].tolist()
+        return order
+
+    def _plan(self, order: np.ndarray) -> Iterator[list[int]]:
+        return (order[at : at + self.batch_size].tolist() for at in range(0, self.num_samples, self.batch_size))
 
 
 class GraphLoader:
@@ -85,12 +89,11 @@ class GraphLoader:
         files: Sequence[str] | None = None,
     ) -> None:
         self.dataset, self.seed, self.num_workers, self.files = graphs, seed, num_workers, files
-        self.batches = ShardedBatches(len(graphs), batch_size, seed if shuffle else None, rank, world_size)
         # Its own generator: making an iterator draws a seed for the workers, which must not move the model's dropout.
         self.generator = torch.Generator().manual_seed(seed)
-        self.use(self.batches)
+        self.use(GlobalBatches(len(graphs), batch_size, seed if shuffle else None, rank, world_size))
 
-    def use(self, sampler: Any) -> None:
+    def use(self, sampler: GlobalBatches) -> None:
         """Take the batches of another batch sampler from now on."""
         self.batches = sampler
         self.loader = DataLoader(
@@ -137,7 +140,7 @@ def make_loaders(
 
     Args:
         dataset: graphs and splits.
-        level: "graph", "inductive_node" or "node".
+        level: "graph", "inductive_node", "node" or "link".
         batch_size: graphs in a global batch, over all processes.
         seed: of the order of training.
         num_workers: processes that make batches in advance, for each loader.
@@ -145,88 +148,62 @@ def make_loaders(
         rank: number of this process.
         world_size: number of processes.
         sampling: batches of the nodes of one graph; None: full batches.
-
-    Raises:
-        ValueError: nodes are to be sampled, but there are many graphs.
     """
     sampling = sampling or Sampling()
+    shared = {"num_workers": num_workers, "rank": rank, "world_size": world_size}
+    names = {"train": sampling.sampler, "val": sampling.val_sampler, "test": sampling.val_sampler}
     if level == "node" and dataset.splits is None:
-        return [_node_loader(dataset, split, sampling, seed, num_workers, rank, world_size) for split in SPLITS]
-    for key, name in (("train.sampler", sampling.sampler), ("val.sampler", sampling.val_sampler)):
+        return [
+            GraphLoader(dataset.graphs, 1, seed, rank=rank, world_size=world_size)
+            if name == FULL_BATCH
+            else NodeLoader(dataset.graphs[0], split, name, sampling, seed, split == "train", **shared)
+            for split, name in names.items()
+        ]
+    for split, name in names.items():
         if name != FULL_BATCH:
-            raise InputError(f"{key}: {name} divides the nodes of one graph, and here are many: set {FULL_BATCH}")
-    train, *evaluation = (dataset.part(split) for split in SPLITS)
-    shared = {"num_workers": num_workers, "rank": rank, "world_size": world_size, "files": dataset.files}
+            raise InputError(
+                f"{split}.sampler: {name} divides the nodes of one graph, and here are many: set {FULL_BATCH}"
+            )
     return [
-        GraphLoader(train, batch_size, seed, shuffle, **shared),
-        *(GraphLoader(part, batch_size, seed, **shared) for part in evaluation),
+        GraphLoader(dataset.part(split), batch_size, seed, shuffle and split == "train", files=dataset.files, **shared)
+        for split in SPLITS
     ]
 
 
-def _node_loader(
-    dataset: GraphDataset, split: str, sampling: Sampling, seed: int, num_workers: int, rank: int, world_size: int
-) -> GraphLoader | NodeLoader:
-    training = split == "train"
-    name = sampling.sampler if training else sampling.val_sampler
-    if name == FULL_BATCH:
-        return GraphLoader(dataset.graphs, 1, seed, rank=rank, world_size=world_size)
-    return NodeLoader(dataset.graphs[0], split, name, sampling, seed, training, num_workers, rank, world_size)
-
-
-class NodeBudget:
+class NodeBudget(GlobalBatches):
     """Batch sampler: graphs in the order of the epoch, a new batch wherever the next graph would not fit.
 
-    Every graph comes once; one of more nodes than the budget is a batch of its own. The global batches are the same for
-    any number W of processes; process r takes rows r, r + W, ... of each, which may be none.
-
-    Args:
-        num_nodes: nodes of each graph.
-        max_nodes: nodes of a global batch.
-        seed: of the order; None keeps the order of the data set.
-        rank: number r of this process.
-        world_size: number W of processes.
-
-    Raises:
-        ValueError: the budget is below 1.
+    A graph of more nodes than the budget is a batch of its own. ``num_nodes`` are those of each graph, ``max_nodes``
+    those of a global batch; other arguments as of `GlobalBatches`.
     """
 
     def __init__(
         self, num_nodes: Sequence[int], max_nodes: int, seed: int | None, rank: int = 0, world_size: int = 1
     ) -> None:
+        super().__init__(len(num_nodes), 1, seed, rank, world_size)
         if max_nodes < 1:
             raise InputError(
                 f"train.max_nodes must be at least 1, or 0 for batches of train.batch_size, got {max_nodes}"
             )
-        self.num_nodes, self.max_nodes, self.seed = np.asarray(num_nodes), max_nodes, seed
-        self.rank, self.world_size, self.epoch = rank, world_size, 0
+        self.num_nodes, self.max_nodes = num_nodes, max_nodes
 
     def __len__(self) -> int:
-        return len(self._plan())
+        return len(self._plan(self._order()))
 
-    def __iter__(self) -> Iterator[list[int]]:
-        return (batch[self.rank :: self.world_size] for batch in self._plan())
-
-    def _plan(self) -> list[list[int]]:
-        order = np.arange(len(self.num_nodes))
-        if self.seed is not None:
-            order = np.random.default_rng((self.seed, self.epoch)).permutation(order)
+    def _plan(self, order: np.ndarray) -> list[list[int]]:
         batches: list[list[int]] = []
         left = 0
         for graph in order.tolist():
-            left -= int(self.num_nodes[graph])
+            left -= self.num_nodes[graph]
             if left < 0 or not batches:
                 batches.append([])
-                left = self.max_nodes - int(self.num_nodes[graph])
+                left = self.max_nodes - self.num_nodes[graph]
             batches[-1].append(graph)
         return batches
 
 
 def with_node_budget(loader: GraphLoader, max_nodes: int) -> GraphLoader:
-    """Return a new loader of the same graphs whose global batches follow a budget of nodes, not a number of graphs.
-
-    Raises:
-        ValueError: the budget is below 1.
-    """
+    """Return a new loader of the same graphs whose global batches follow a budget of nodes, see `NodeBudget`."""
     new, plain = copy.copy(loader), loader.batches
     num_nodes = [graph.num_nodes for graph in loader.dataset]
     new.use(NodeBudget(num_nodes, max_nodes, plain.seed, plain.rank, plain.world_size))

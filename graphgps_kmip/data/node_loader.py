@@ -8,7 +8,7 @@ graph falls apart into such parts.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,10 +18,10 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
-from graphgps_kmip.data.dataset_info import LEVELS, summarize
-from graphgps_kmip.data.dataset_record import DatasetRecord
-from graphgps_kmip.data.partition import InEdges, inside, part_of, partition
-from graphgps_kmip.data.worker_processes import Job, made_of, own_jobs
+from graphgps_kmip.data.dataset_info import summarize
+from graphgps_kmip.data.dataset_record import LEVELS, DatasetRecord
+from graphgps_kmip.data.graph_changes import InEdges, edges_among, part_of, partition
+from graphgps_kmip.data.worker_processes import NodeBatchLoader
 from graphgps_kmip.errors import InputError
 
 FULL_BATCH = "full_batch"
@@ -30,7 +30,7 @@ NODE2SUBGRAPH = "node2subgraph"  # not of these: nodes become graphs before ther
 
 @dataclass(frozen=True)
 class Sampling:
-    """How one graph is divided into batches; config keys behind the names.
+    """How one graph is divided into batches; config keys in parentheses.
 
     Args:
         sampler: "full_batch", or a key of `SAMPLERS` (`train.sampler`).
@@ -50,10 +50,10 @@ class Sampling:
     parts: int = 192
 
     def __post_init__(self) -> None:
-        known = (FULL_BATCH, *SAMPLERS, NODE2SUBGRAPH)
+        names = (FULL_BATCH, *SAMPLERS)
         for key, name in (("train.sampler", self.sampler), ("val.sampler", self.val_sampler)):
-            if name not in known[:-1]:
-                raise InputError(f"{key}: choose one of {', '.join(known)}, got {name!r}")
+            if name not in names:
+                raise InputError(f"{key}: choose one of {', '.join(names)}, {NODE2SUBGRAPH}, got {name!r}")
         if self.batch_size < 1 or self.parts < 1:
             raise InputError(f"train.batch_size and train.train_parts: 1 or more, got {self.batch_size}, {self.parts}")
         if not all(isinstance(size, int) and (size > 0 or size == -1) for size in self.neighbor_sizes):
@@ -61,18 +61,10 @@ class Sampling:
 
 
 class Source:
-    """One graph and what is wanted of it: what samplers draw from.
+    """One graph, the nodes ``mask`` (N,) of the split at hand, and sizes: what samplers draw from."""
 
-    Args:
-        graph: one graph.
-        wanted: the nodes of the split at hand.
-        sampling: sizes.
-
-    Shapes: wanted (N,) bool.
-    """
-
-    def __init__(self, graph: Data, wanted: Tensor, sampling: Sampling) -> None:
-        self.graph, self.wanted, self.sampling = graph, wanted, sampling
+    def __init__(self, graph: Data, mask: Tensor, sampling: Sampling) -> None:
+        self.graph, self.mask, self.sampling = graph, mask, sampling
         self.edges = InEdges(graph.edge_index, graph.num_nodes)
 
     @cached_property
@@ -81,83 +73,72 @@ class Source:
         return partition(self.graph.edge_index, self.graph.num_nodes, min(self.sampling.parts, self.graph.num_nodes))
 
 
-@dataclass(frozen=True)
-class Sampler:
-    """How an epoch is planned, and a batch made.
-
-    Args:
-        plan: (source, generator) -> the nodes of each batch, whose predictions count; without a generator always the
-            same.
-        grow: (source, nodes of a batch, generator) -> all its nodes, those of the plan first, and ids of its edges.
-    """
-
-    plan: Callable[[Source, np.random.Generator | None], list[np.ndarray]]
-    grow: Callable[[Source, np.ndarray, np.random.Generator], tuple[Tensor, Tensor]]
-
-
-def wanted_nodes(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
+def plan_nodes(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
     """Cut the nodes of the split into batches."""
-    nodes, size = source.wanted.nonzero().squeeze(1).numpy(), source.sampling.batch_size
+    nodes, size = source.mask.nonzero().squeeze(1).numpy(), source.sampling.batch_size
     nodes = nodes if rng is None else rng.permutation(nodes)
     return np.split(nodes, range(size, len(nodes), size))
 
 
-def some_clusters(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
+def plan_clusters(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
     """Draw which clusters of the graph go together."""
     count, size = len(source.clusters), source.sampling.batch_size
     order = np.arange(count) if rng is None else rng.permutation(count)
     return [np.concatenate([source.clusters[i] for i in order[at : at + size]]) for at in range(0, count, size)]
 
 
-def random_subsets(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
+def plan_random_subsets(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
     """Divide the nodes at random."""
     count = source.graph.num_nodes
     order = (rng or np.random.default_rng(0)).permutation(count)
     return [np.sort(part) for part in np.array_split(order, min(source.sampling.parts, count))]
 
 
-def induced(source: Source, nodes: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:  # noqa: ARG001
+def take_induced(source: Source, nodes: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:  # noqa: ARG001
     """Take the nodes and all edges among them."""
-    found = torch.from_numpy(nodes)
-    return found, inside(source.edges, found, source.graph.num_nodes)
+    nodes = torch.from_numpy(nodes)
+    return nodes, edges_among(source.edges, nodes, source.graph.num_nodes)
 
 
-def drawn_neighbors(source: Source, nodes: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def draw_neighbors(source: Source, nodes: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Add in-neighbours of the newest nodes, hop by hop, drawn without replacement, and the edges that were drawn."""
-    found = newest = torch.from_numpy(nodes)
+    taken = newest = torch.from_numpy(nodes)
     member = torch.zeros(source.graph.num_nodes, dtype=torch.bool)
-    member[found] = True
+    member[taken] = True
     drawn = []
     for size in source.sampling.neighbor_sizes:
         ids, count = source.edges.of(newest)
-        drawn.append(ids if size < 0 else ids[_some_of_each(count, size, rng)])
+        drawn.append(ids if size < 0 else ids[_draw_of_each(count, size, rng)])
         sources = source.edges.source[drawn[-1]]
         newest = sources[~member[sources]].unique()
         member[newest] = True
-        found = torch.cat([found, newest])
-    return found, torch.cat(drawn)
+        taken = torch.cat([taken, newest])
+    return taken, torch.cat(drawn)
 
 
-SAMPLERS: dict[str, Sampler] = {
-    "neighbor": Sampler(wanted_nodes, drawn_neighbors),  # Hamilton et al. 2017
-    "cluster": Sampler(some_clusters, induced),  # Chiang et al. 2019
-    "random_node": Sampler(random_subsets, induced),
+# Name -> plan of an epoch: (source, generator or None for the same plan always) -> nodes of each batch that count; and
+# how a batch is made: (source, these nodes, generator) -> all its nodes, these first, and ids of its edges.
+Plan = Callable[[Source, np.random.Generator | None], list[np.ndarray]]
+Grow = Callable[[Source, np.ndarray, np.random.Generator], tuple[Tensor, Tensor]]
+SAMPLERS: dict[str, tuple[Plan, Grow]] = {
+    "neighbor": (plan_nodes, draw_neighbors),  # Hamilton et al. 2017
+    "cluster": (plan_clusters, take_induced),  # Chiang et al. 2019
+    "random_node": (plan_random_subsets, take_induced),
 }
 
 
-def _some_of_each(count: Tensor, size: int, rng: np.random.Generator) -> Tensor:
-    """Return places, in groups of so many, of at most ``size`` of each group, drawn without replacement."""
+def _draw_of_each(count: Tensor, size: int, rng: np.random.Generator) -> Tensor:
+    """Draw at most ``size`` places of each group of ``count`` places, without replacement."""
     group = torch.arange(len(count)).repeat_interleave(count)
     order = torch.from_numpy(np.lexsort((rng.random(len(group)), group.numpy())))  # shuffled inside each group
     rank = torch.arange(len(group)) - (count.cumsum(0) - count)[group]
     return order[rank < size].sort().values
 
 
-class NodeLoader:
+class NodeLoader(NodeBatchLoader):
     """Subgraphs of one graph, in which ``<split>_mask`` holds the nodes that count in this batch.
 
-    Process r of W takes batches r, r + W, ...; where they run out, one marked ``batch.filler = True``, which must not
-    count. A batch without a node of the split is left out.
+    A batch without a node of the split is left out.
 
     Args:
         graph: one graph with ``<split>_mask`` (N,).
@@ -166,12 +147,8 @@ class NodeLoader:
         sampling: sizes.
         seed: of what is drawn.
         shuffle: a new plan for each epoch; False: the same always.
-        num_workers: processes that make batches in advance.
-        rank: number r of this process.
-        world_size: number W of processes.
+        num_workers, rank, world_size: as of `GraphLoader`.
     """
-
-    sharded = True  # yields this process's share only
 
     def __init__(
         self,
@@ -185,32 +162,22 @@ class NodeLoader:
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        self.graph, self.mask, self.seed, self.shuffle = graph, f"{split}_mask", seed, shuffle
-        self.sampler, self.source = SAMPLERS[name], Source(graph, graph[self.mask], sampling)
-        self.rank, self.world_size, self.epoch = rank, world_size, 0
-        self.generator = torch.Generator().manual_seed(seed)  # making an iterator draws a seed, not from the model's
-        self.num_workers = num_workers
+        super().__init__(seed, shuffle, num_workers, rank, world_size)
+        self.graph, self.mask = graph, f"{split}_mask"
+        (self.plan, self.grow), self.source = SAMPLERS[name], Source(graph, graph[self.mask], sampling)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose what is drawn in this epoch."""
         self.epoch = epoch if self.shuffle else 0
 
-    def __len__(self) -> int:
-        return len(self._jobs())
-
-    def __iter__(self) -> Iterator[Data]:
-        return made_of(self._jobs(), self._made, self.num_workers, self.generator)
-
-    def _jobs(self) -> list[Job]:
+    def _plan(self) -> list[np.ndarray]:
         rng = np.random.default_rng((self.seed, self.epoch)) if self.shuffle else None
-        wanted = self.graph[self.mask].numpy()
-        plan = [nodes for nodes in self.sampler.plan(self.source, rng) if wanted[nodes].any()]
-        return own_jobs(plan, self.epoch, self.rank, self.world_size)
+        mask = self.graph[self.mask].numpy()
+        return [nodes for nodes in self.plan(self.source, rng) if mask[nodes].any()]
 
-    def _made(self, epoch: int, number: int, nodes: np.ndarray) -> Data:
-        """What is drawn depends on seed, epoch and number of the batch, not on the process."""
-        found, edges = self.sampler.grow(self.source, nodes, np.random.default_rng((self.seed, epoch, number)))
-        part = part_of(self.graph, found, edges)
+    def _make(self, epoch: int, number: int, nodes: np.ndarray) -> Data:
+        taken, edges = self.grow(self.source, nodes, np.random.default_rng((self.seed, epoch, number)))
+        part = part_of(self.graph, taken, edges)
         part[self.mask] = part[self.mask].clone()
         part[self.mask][len(nodes) :] = False
         return Batch.from_data_list([part])
@@ -220,7 +187,7 @@ class NodeSubgraphs(Sequence[Data]):
     """The subgraph around each node of one graph: the nodes within some hops of it, and all edges among them.
 
     Hops go along the edges and against them, and are added whole while there is room; of the first without room for
-    all of its nodes, as many as fit are drawn, all sets of them equally likely. Edges keep their directions.
+    all of its nodes, as many as fit are drawn, all sets equally likely. Edges keep their directions.
 
     Args:
         graph (Data): One graph with ``y``; is not changed, and not copied.
@@ -233,10 +200,7 @@ class NodeSubgraphs(Sequence[Data]):
         Subgraph i of n nodes, in increasing order: their rows of all attributes of nodes, ``edge_index`` (2, e) and
         those of edges; ``y`` (1,) or (1, columns), the label of node i; ``target_mask`` (n,), True at node i.
 
-    Raises:
-        InputError: num_hops or max_nodes below 1.
-
-    Cost: of a subgraph, the edges of its nodes, and N numbers of working memory. Nothing is kept.
+    Cost: of a subgraph, the edges of its nodes, and N numbers of working memory. Nothing is stored.
     """
 
     drawn_when_read = True  # there are many and they come from one graph: what is computed of them is not stored
@@ -258,39 +222,32 @@ class NodeSubgraphs(Sequence[Data]):
         node = range(len(self))[index]  # counts from the end, too
         nodes = self._ball(node)
         fewest = min(self.edges, key=lambda edges: int((edges.first[nodes + 1] - edges.first[nodes]).sum()))
-        part = part_of(self.graph, nodes, inside(fewest, nodes, len(self)))
+        part = part_of(self.graph, nodes, edges_among(fewest, nodes, len(self)))
         part.y, part.target_mask = self.y[node : node + 1], nodes == node
         return part
 
     def _ball(self, node: int) -> Tensor:
         """Return the nodes of a subgraph, (n,), in increasing order."""
-        found = newest = torch.tensor([node])
+        ball = newest = torch.tensor([node])
         for _ in range(self.num_hops):
             around = torch.cat([edges.source[edges.of(newest)[0]] for edges in self.edges]).unique()
-            newest = around[~torch.isin(around, found)]
-            room = self.max_nodes - len(found)
+            newest = around[~torch.isin(around, ball)]
+            room = self.max_nodes - len(ball)
             if len(newest) > room:
                 rng = np.random.default_rng((self.seed, node))
                 newest = newest[torch.from_numpy(rng.choice(len(newest), room, replace=False))]
-            found = torch.cat([found, newest])
-            if len(newest) == 0 or len(found) == self.max_nodes:
+            ball = torch.cat([ball, newest])
+            if len(newest) == 0 or len(ball) == self.max_nodes:
                 break
-        return found.sort().values
+        return ball.sort().values
 
 
 def around_nodes(
     dataset: GraphDataset, record: DatasetRecord, num_hops: int = 2, max_nodes: int = 250, seed: int = 0
 ) -> GraphDataset:
-    """Return the subgraphs around all nodes of a data set of one graph, divided as its nodes are.
+    """Return the subgraphs (`NodeSubgraphs`) around all nodes of a data set of one graph, divided as its nodes are.
 
-    What is said of the data (`GraphDataset.summary`) is of the one graph.
-
-    Args:
-        dataset: one graph with the masks of its splits; is not changed.
-        record: of the data set.
-        num_hops: see `NodeSubgraphs`.
-        max_nodes: likewise.
-        seed: likewise.
+    The summary stays that of the one graph.
 
     Raises:
         InputError: not the nodes of one graph have labels; or see `NodeSubgraphs`.

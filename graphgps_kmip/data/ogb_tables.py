@@ -9,57 +9,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data, InMemoryDataset
 
-from graphgps_kmip.data.dataset_record import RawFiles, Source
+from graphgps_kmip.data.dataset_record import RawFiles
 from graphgps_kmip.data.file_errors import reading
-from graphgps_kmip.data.point_clouds import Row, RowFile
+from graphgps_kmip.data.point_clouds import Row, RowGraphs
 from graphgps_kmip.errors import InputError
 
-if TYPE_CHECKING:
-    from pandas.io.parsers import TextFileReader
-
-HOME = "ogb"
-URL = "http://snap.stanford.edu/ogb/data"
 SPLIT = {"train": "train", "val": "valid", "test": "test"}  # ogb's names of the parts
-
-
-def ogb_files(name: str, archive: str, raw: tuple[str, ...], split: str, ending: str = "csv.gz") -> RawFiles:
-    """Return the raw files of a data set in ogb's layout.
-
-    Args:
-        name: ogb's name of the data set.
-        archive: path of the download below `URL`, without its ending.
-        raw: names of the tables in the folder ``raw``.
-        split: name of the official split.
-        ending: of the files of the split.
-    """
-    files = (*(f"raw/{one}.csv.gz" for one in raw), *(f"split/{split}/{part}.{ending}" for part in SPLIT.values()))
-    file = f"{archive.rpartition('/')[2]}.zip"
-    return RawFiles(
-        HOME,
-        files,
-        base=name.replace("-", "_"),
-        archives=(file,),
-        inside=file.removesuffix(".zip"),
-        urls={file: f"{URL}/{archive}.zip"},
-    )
-
-
-def ogb_source(level: str, licence: str) -> Source:
-    """Return the source of ogb's data sets of a level ("graph", "node" or "link")."""
-    return Source(
-        citation="Hu et al., Open Graph Benchmark: Datasets for Machine Learning on Graphs, NeurIPS 2020",
-        licence=licence,
-        page=f"ogb.stanford.edu/docs/{level}prop",
-    )
 
 
 def ogb_split(home: str, raw: RawFiles) -> dict[str, Tensor]:
@@ -73,13 +37,7 @@ class OGBGraphs(InMemoryDataset):
 
     ``x`` and ``edge_attr`` are the tables "node-feat" and "edge-feat"; ``y`` of each graph or node is the table of
     labels (float32 if some are unknown, NaN; else int64; text as a list of its words); other tables of nodes have their
-    own names.
-
-    Args:
-        home: folder of all data sets of ogb.
-        raw: the files of this one.
-        one_way: edges have a direction; else each is one row of the files, and is given with its reverse behind it.
-        prepare: applied to each graph before it is stored.
+    names. Edges have a direction if ``one_way``; else each is one row of the files, and is followed by its reverse.
     """
 
     def __init__(
@@ -126,13 +84,13 @@ def _graphs(tables: dict[str, np.ndarray], one_way: bool) -> Iterator[Data]:
     tensors = {name: _labels(table) if "label" in name else torch.from_numpy(table) for name, table in tables.items()}
     of_edges = [name for name in tensors if name.startswith("edge")]
     for number, (node, edge) in enumerate(zip(nodes.cumsum(), edges.cumsum(), strict=True)):
-        own = slice(int(edge - edges[number]), int(edge))
-        graph = Data(num_nodes=int(nodes[number]), edge_index=index[:, own])
+        rows = slice(int(edge - edges[number]), int(edge))
+        graph = Data(num_nodes=int(nodes[number]), edge_index=index[:, rows])
         if not one_way:
-            graph.edge_index = torch.stack([index[:, own], index[:, own].flip(0)], dim=2).reshape(2, -1)
+            graph.edge_index = torch.stack([index[:, rows], index[:, rows].flip(0)], dim=2).reshape(2, -1)
         for name, values in tensors.items():
             if name in of_edges:
-                graph[KEYS.get(name, name)] = values[own].repeat_interleave(1 if one_way else 2, dim=0)
+                graph[KEYS.get(name, name)] = values[rows].repeat_interleave(1 if one_way else 2, dim=0)
             else:
                 graph[KEYS.get(name, name)] = values[int(node - nodes[number]) : int(node)]
         if texts:
@@ -155,33 +113,23 @@ SCHEMA = {
 BLOCK = 1_000  # graphs whose edges are read at once: 2 million
 
 
-class AssociationGraphs:
-    """Graphs read from disk when they are asked for; each edge is kept once there, and given in both directions.
+def association_graphs(folder: Path, length: int) -> RowGraphs:
+    """Return the graphs of ogbg-ppa, each edge stored once and given in both directions; made a block at a time.
 
-    Args:
-        folder: of the data set; what was made of its raw tables is there, or is made now, a block at a time.
-        length: number of graphs.
+    They have no node features: ``x`` (N, 1) int64 is 0, the one kind of node.
     """
+    path = folder / "processed" / "graphs.db"
+    return RowGraphs(path, SCHEMA, partial(_rows, folder / "raw"), range(length), _association_graph)
 
-    def __init__(self, folder: Path, length: int) -> None:
-        self.rows, self.length = RowFile(folder / "processed" / "graphs.db", SCHEMA), length
-        if not Path(self.rows.path).exists():
-            Path(self.rows.path).parent.mkdir(exist_ok=True)
-            self.rows.write(_rows(folder / "raw"))
 
-    def __len__(self) -> int:
-        return self.length
-
-    def __getitem__(self, index: int) -> Data:
-        """Return one graph; it has no node features: ``x`` (N, 1) int64 is 0, the one kind of node."""
-        row = self.rows[range(self.length)[index]]
-        edges = row["edge_index"].long()
-        return Data(
-            x=torch.zeros(int(row["num_nodes"]), 1, dtype=torch.long),
-            edge_index=torch.stack([edges, edges.flip(0)], dim=2).reshape(2, -1),  # an edge, then its reverse
-            edge_attr=row["edge_attr"].repeat_interleave(2, dim=0),
-            y=row["y"].clone(),
-        )
+def _association_graph(row: Row) -> Data:
+    edges = row["edge_index"].long()
+    return Data(
+        x=torch.zeros(int(row["num_nodes"]), 1, dtype=torch.long),
+        edge_index=torch.stack([edges, edges.flip(0)], dim=2).reshape(2, -1),  # an edge, then its reverse
+        edge_attr=row["edge_attr"].repeat_interleave(2, dim=0),
+        y=row["y"].clone(),
+    )
 
 
 def _rows(raw: Path) -> Iterator[Row]:
@@ -207,17 +155,13 @@ def _pieces(path: Path, counts: list[int], dtype: str) -> Iterator[np.ndarray]:
         for start in range(0, len(counts), BLOCK):
             ends = np.cumsum(counts[start : start + BLOCK])
             with reading(path):
-                rows = _next(table, int(ends[-1]))
+                try:
+                    rows = table.get_chunk(int(ends[-1])).to_numpy()
+                except StopIteration:  # the end of the table, also where the last graphs have no edges
+                    rows = np.empty(0)
                 if len(rows) < ends[-1]:
                     raise InputError("it has fewer rows than num-edge-list.csv.gz says")
             yield from np.split(rows, ends[:-1])
-
-
-def _next(table: TextFileReader, count: int) -> np.ndarray:
-    try:
-        return table.get_chunk(count).to_numpy()
-    except StopIteration:  # the end of the table, also where the last graphs have no edges
-        return np.empty(0)
 
 
 NODE_TYPES, NODE_ATTRIBUTES = 98, 10_030
@@ -235,15 +179,15 @@ class SyntaxTrees:
     ``edge_attr`` (E, 2) int64 says (1: between tokens, 1: a reverse).
 
     Args:
-        words: the vocabulary, at most `WORDS`, numbered in this order.
+        vocabulary: at most `WORDS` sub-tokens, numbered in this order.
     """
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self.numbers = {word: number for number, word in enumerate(words)}
+    def __init__(self, vocabulary: Sequence[str]) -> None:
+        self.numbers = {word: number for number, word in enumerate(vocabulary)}
 
     @classmethod
-    def prepared(cls, dataset: InMemoryDataset, train: Tensor) -> SyntaxTrees:
-        """Return the transform with the vocabulary kept beside the processed data, made where there is none yet."""
+    def of(cls, dataset: InMemoryDataset, train: Tensor) -> SyntaxTrees:
+        """Return the transform with the vocabulary stored with the processed data, made where there is none yet."""
         path = Path(dataset.processed_dir, "vocabulary.json")
         if not path.exists():
             names = dataset._data.y

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -19,7 +19,7 @@ from urllib.parse import quote
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data, OnDiskDataset, SQLiteDatabase
+from torch_geometric.data import Data, SQLiteDatabase
 
 from graphgps_kmip.common.atomic_write import remove_leftovers, replacing
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, Summary
@@ -27,6 +27,7 @@ from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.encoding.knn import edge_lengths, edges_from, nearest_neighbors
 from graphgps_kmip.errors import DataError, InputError
 
+log = logging.getLogger(__name__)
 TABLE = "clouds"
 BATCH = 32  # rows written at once
 
@@ -36,12 +37,8 @@ Row = dict[str, Tensor]
 class RowFile:
     """Rows of tensors that are written once, one after the other, and then only read.
 
-    A connection must not be carried into another process, so that each process opens its own when it first reads:
-    after a fork, and after pickling.
-
-    Args:
-        path: the file.
-        schema: dtype and size of each tensor of a row, as torch_geometric's `Database` takes it.
+    A connection must not be carried into another process: after a fork, and after pickling, each opens its own when it
+    first reads. ``schema`` is dtype and size of each tensor of a row, as torch_geometric's `Database` takes it.
     """
 
     def __init__(self, path: str | Path, schema: dict[str, Any]) -> None:
@@ -51,17 +48,13 @@ class RowFile:
     @property
     def database(self) -> SQLiteDatabase:
         """This process's own read-only connection."""
-        # A forked worker finds its parent's connection beside its own: it must neither use nor close it.
+        # A forked worker has its parent's connection, too: it must neither use nor close it.
         if os.getpid() not in self._connections:
             self._connections[os.getpid()] = _ReadOnly(self.path, TABLE, self.schema)
         return self._connections[os.getpid()]
 
     def __getitem__(self, index: int) -> Row:
-        """Return one row, a copy that the caller may change.
-
-        Raises:
-            ValueError: the file is damaged, or has no such row.
-        """
+        """Return one row, a copy that the caller may change."""
         try:
             return self.database.get(index)
         except (sqlite3.Error, TypeError, RuntimeError) as error:  # TypeError: no such row; RuntimeError: half a row
@@ -89,6 +82,37 @@ class _ReadOnly(SQLiteDatabase):
         path = quote(os.path.abspath(self.path))
         self._connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
         self._cursor = self._connection.cursor()
+
+
+class RowGraphs:
+    """Graphs made of rows on disk when they are asked for.
+
+    Args:
+        path: file of the rows.
+        schema: see `RowFile`.
+        rows: yields all rows; called if the file is not there yet.
+        numbers: row of each graph.
+        make: returns the graph of a row.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        schema: dict[str, Any],
+        rows: Callable[[], Iterable[Row]],
+        numbers: Sequence[int],
+        make: Callable[[Row], Data],
+    ) -> None:
+        self.rows, self.numbers, self.make = RowFile(path, schema), numbers, make
+        if not path.exists():
+            path.parent.mkdir(exist_ok=True)
+            self.rows.write(rows())
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, index: int) -> Data:
+        return self.make(self.rows[int(self.numbers[index])])
 
 
 class Cloud(NamedTuple):
@@ -120,51 +144,35 @@ class CloudSource:
     k: int
 
 
-def checked(cloud: Cloud, source: CloudSource) -> tuple[np.ndarray, np.ndarray]:
-    """Return features (float32) and labels (int32).
-
-    Raises:
-        ValueError: other columns, no points, values that are not finite, or labels that are no classes.
-    """
+def check_cloud(cloud: Cloud, source: CloudSource) -> tuple[np.ndarray, np.ndarray]:
+    """Return features (float32) and labels (int32), or raise InputError for what cannot be a cloud of the source."""
     x, y = np.ascontiguousarray(cloud.x, np.float32), np.asarray(cloud.y)
     if x.ndim != 2 or x.shape[1] != source.num_features or not len(x):
         raise InputError(f"expected points with {source.num_features} columns, found shape {x.shape}")
     if not np.isfinite(x).all():
         raise InputError("a value is NaN or infinite")
-    known = (y >= 0) & (y < source.num_classes)  # NaN is not known
-    if not known.all() or (y % 1).any():
+    if not ((y >= 0) & (y < source.num_classes) & (y % 1 == 0)).all():  # NaN fails, too
         raise InputError(f"labels must be whole numbers from 0 to {source.num_classes - 1}")
     return x, y.astype(np.int32)
 
 
-def listed(title: str, raw: Path, name: str, listing: str) -> Path:
-    """Return the path of a raw file that another raw file lists.
-
-    Raises:
-        DataError: there is no such file.
-    """
+def find_listed_file(title: str, raw: Path, name: str, listing: str) -> Path:
+    """Return the path of a raw file that another raw file lists."""
     if not (raw / name).is_file():
         raise DataError(f"{title}: raw/{name} is missing, and raw/{listing} lists it: put both there from one download")
     return raw / name
 
 
-def table(lines: list[str], columns: int) -> np.ndarray:
-    """Return the numbers of lines of text, (lines, columns) float32.
-
-    Raises:
-        ValueError: something else than numbers, or another number of columns.
-    """
+def parse_table(lines: list[str], columns: int) -> np.ndarray:
+    """Return the numbers of lines of text, (lines, columns) float32."""
     values = np.loadtxt(lines, np.float32, ndmin=2) if lines else np.empty((0, columns), np.float32)
     if values.shape[1] != columns:
         raise InputError(f"expected {columns} columns, found {values.shape[1]}")
     return values
 
 
-log = logging.getLogger(__name__)
-
-
-class CloudDataset(OnDiskDataset):
-    """Clouds in ``root/processed``; each item is a graph with ``x``, ``pos``, ``y`` and its k-NN edges.
+class CloudGraphs(Sequence[Data]):
+    """Clouds in ``root/processed``, made of ``root/raw`` first; each item is a graph ``x``, ``pos``, ``y``, k-NN edges.
 
     Small facts of every cloud are in memory: ``num_points (G,)`` and ``splits``.
 
@@ -178,52 +186,39 @@ class CloudDataset(OnDiskDataset):
 
     def __init__(self, root: str, source: CloudSource, distance: bool = False, cache: bool = False) -> None:
         self.source, self.distance, self.cache = source, distance, cache
-        folder = Path(root, "processed")
-        schema = {
-            "x": {"dtype": torch.float32, "size": (-1, source.num_features)},
-            "y": {"dtype": torch.int32, "size": (-1,)},
-        }
-        self._points = RowFile(folder / "points.db", schema)
-        self._neighbors = RowFile(
-            folder / f"neighbors-{source.k}.db", {"neighbors": {"dtype": torch.int32, "size": (-1,)}}
-        )
-        super().__init__(root, schema=schema, log=False)
+        folder, integers = Path(root, "processed"), {"dtype": torch.int32, "size": (-1,)}
+        points = {"x": {"dtype": torch.float32, "size": (-1, source.num_features)}, "y": integers}
+        self._points = RowFile(folder / "points.db", points)
+        self._neighbors = RowFile(folder / f"neighbors-{source.k}.db", {"neighbors": integers})
+        if not Path(self._points.path).exists() or not (folder / "facts.npz").exists():
+            folder.mkdir(exist_ok=True)
+            self._write(Path(root, "raw"), folder / "facts.npz")
         with np.load(folder / "facts.npz") as facts:
             self.num_points = facts["num_points"]
             self.splits = tuple(facts[part] for part in SPLITS)
         self.points(len(self) - 1)  # a file that was cut off fails here rather than in a worker
         if cache and not os.path.exists(self._neighbors.path):
             log.info("storing the %d neighbours of each point of %s clouds", source.k, f"{len(self):,}")
-            self._neighbors.write(self._found(index) for index in range(len(self)))
+            neighbors = (nearest_neighbors(self.points(i).pos.numpy(), source.k) for i in range(len(self)))
+            self._neighbors.write({"neighbors": torch.from_numpy(each.astype(np.int32))} for each in neighbors)
 
-    @property
-    def processed_file_names(self) -> list[str]:
-        """The points, and the small facts of each cloud."""
-        return ["points.db", "facts.npz"]
-
-    @property
-    def db(self) -> SQLiteDatabase:
-        """This process's own connection to the points."""
-        return self._points.database
-
-    def process(self) -> None:
+    def _write(self, raw: Path, facts: Path) -> None:
         """Write the raw clouds, read one at a time, into the database."""
         sizes, parts = [], []
 
         def rows() -> Iterator[Row]:
-            for cloud in self.source.read(Path(self.raw_dir)):
+            for cloud in self.source.read(raw):
                 with reading(cloud.path):
-                    x, y = checked(cloud, self.source)
+                    x, y = check_cloud(cloud, self.source)
                 sizes.append(len(x))
                 parts.append(SPLITS.index(cloud.part))
                 yield {"x": torch.from_numpy(x), "y": torch.from_numpy(y)}
 
         self._points.write(rows())
-        splits = dict(zip(SPLITS, _splits(np.array(parts)), strict=True))
-        np.savez(self.processed_paths[1], num_points=np.array(sizes), **splits)
+        splits = dict(zip(SPLITS, _split_clouds(np.array(parts)), strict=True))
+        np.savez(facts, num_points=np.array(sizes), **splits)
 
-    def len(self) -> int:
-        """Return the number of clouds."""
+    def __len__(self) -> int:
         return len(self.num_points)
 
     def points(self, index: int) -> Data:
@@ -232,21 +227,17 @@ class CloudDataset(OnDiskDataset):
         # A copy: a transform may change pos in place, but not x with it.
         return Data(x=row["x"], pos=row["x"][:, first : first + 3].clone(), y=row["y"].long())
 
-    def get(self, idx: int) -> Data:
-        """Return one graph."""
-        data = self.points(idx)
+    def __getitem__(self, index: int) -> Data:
+        number = range(len(self))[index]  # counts from the end, too
+        data = self.points(number)
         if self.cache:
-            neighbors = self._neighbors[idx]["neighbors"].numpy().reshape(data.num_nodes, -1)
+            neighbors = self._neighbors[number]["neighbors"].numpy().reshape(data.num_nodes, -1)
         else:
             neighbors = nearest_neighbors(data.pos.numpy(), self.source.k, num_workers=1)  # loaders have workers
         data.edge_index = edges_from(neighbors)
         if self.distance:
             data.edge_attr = edge_lengths(data.pos, data.edge_index)
         return data
-
-    def multi_get(self, indices: Iterable[int], batch_size: int | None = None) -> list[Data]:  # noqa: ARG002
-        """Return several graphs; the parent's way makes a temporary table for each batch."""
-        return [self[index] for index in indices]
 
     @property
     def summary(self) -> Summary:
@@ -263,18 +254,14 @@ class CloudDataset(OnDiskDataset):
             directed=True,
         )
 
-    def _found(self, index: int) -> Row:
-        neighbors = nearest_neighbors(self.points(index).pos.numpy(), self.source.k)
-        return {"neighbors": torch.from_numpy(neighbors.astype(np.int32))}
-
 
 def open_clouds(home: str, source: CloudSource, distance: bool = False, cache: bool = False) -> GraphDataset:
-    """Return the clouds below a folder with their splits and summary; arguments as of `CloudDataset`."""
-    clouds = CloudDataset(home, source, distance, cache)
+    """Return the clouds below a folder with their splits and summary; arguments as of `CloudGraphs`."""
+    clouds = CloudGraphs(home, source, distance, cache)
     return GraphDataset(clouds, clouds.splits, clouds.summary)
 
 
-def _splits(parts: np.ndarray) -> list[np.ndarray]:
+def _split_clouds(parts: np.ndarray) -> list[np.ndarray]:
     """Return the indices of each part; without validation clouds, draw them from the training clouds."""
     train, val, test = (np.flatnonzero(parts == part) for part in range(len(SPLITS)))
     if not len(val):

@@ -6,7 +6,6 @@ import copy
 import hashlib
 import json
 import logging
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,10 +24,10 @@ from torch_geometric.data import Data
 from graphgps_kmip import __version__
 from graphgps_kmip.common.file_lock import locked
 from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain
-from graphgps_kmip.data.dataset import GraphDataset, graph_words
+from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.file_errors import graph_at, naming_disk
 from graphgps_kmip.data.raw_files import file_sum
-from graphgps_kmip.data.worker_processes import cores, in_order
+from graphgps_kmip.data.worker_processes import cores, map_in_order
 from graphgps_kmip.errors import DataError, InputError
 
 log = logging.getLogger(__name__)
@@ -41,18 +40,17 @@ class Encoding:
 
     Args:
         name: begins the name of its folder in the cache.
-        settings: what decides the numbers, beside the graph: plain values.
-        compute: takes some graphs, which it must not change, and returns the new attributes of each: tensors with as
-            many dimensions, and of the same dtype, in all graphs. What it gives for a graph must not depend on the
-            other graphs in the list, nor on a global random generator.
+        settings: plain values that decide the numbers, as the graph does.
+        compute: takes some graphs, which it must not change, and returns the new attributes of each: tensors of the
+            same dtype and number of dimensions in all graphs, which depend on no other graph in the list and on no
+            global random generator.
         version: raised when the definition changes.
-        random: ``compute`` draws: ``settings["seed"]`` must be there, and the graphs it is given carry their number in
-            the data set as ``graph_id``, so that each can have a generator of its own.
-        reads: attributes of a graph, beside ``num_nodes``, on which the numbers depend.
+        random: ``compute`` draws by ``settings["seed"]`` and the number of the graph in the data set, its ``graph_id``.
+        reads: attributes of a graph, besides ``num_nodes``, on which the numbers depend.
         float64: floats are kept as they are, otherwise as float32.
 
     Raises:
-        ValueError: a name that no file can have, settings that are not plain values, a random encoding without seed.
+        ValueError: a random encoding without seed.
     """
 
     name: str
@@ -64,72 +62,58 @@ class Encoding:
     float64: bool = False
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"\w[\w.+-]*", self.name):
-            raise InputError(f"encoding {self.name!r}: a name may hold letters, digits and _ . + - only")
         if self.random and "seed" not in self.settings:
             raise InputError(f"{self.name}: it is random, and its settings hold no seed: add one")
-        try:
-            json.dumps(self.settings)
-        except TypeError as error:
-            raise InputError(f"{self.name}: settings must be numbers, strings and lists of them ({error})") from error
 
 
-def computed(
-    graphs: Sequence[Data], encoding: Encoding, sizes: np.ndarray, num_workers: int, files: Sequence[str] | None = None
-) -> Iterator[Packed]:
-    """Yield the attributes of the graphs, chunk by chunk; chunks do not depend on the number of processes.
-
-    Args:
-        graphs: are read in the processes.
-        encoding: what is computed.
-        sizes: number of nodes of each graph.
-        num_workers: processes; 1: this one.
-        files: where each graph was read from, for errors; None: not known.
-
-    Raises:
-        ValueError: ``compute`` failed, or its attributes are no tensors, or differ in kind between graphs.
-    """
+def _compute_all(dataset: GraphDataset, encoding: Encoding, sizes: np.ndarray, num_workers: int) -> Iterator[Packed]:
+    """Yield the attributes of the graphs, chunk by chunk; chunks do not depend on the number of processes."""
     log.info("%s: computing it for %s graphs", encoding.name, f"{len(sizes):,}")
     ends = np.flatnonzero(np.diff((sizes + 1).cumsum() // NODES)) + 1
     bounds = np.unique([0, *ends, len(sizes)]).tolist()
     chunks = [range(first, end) for first, end in zip(bounds, bounds[1:], strict=False)]
     kinds: dict[str, tuple[np.dtype, int]] | None = None
-    for pack in in_order(encoding.name, partial(_encoded, graphs, encoding, files), chunks, num_workers):
-        found = {name: (values.dtype, shapes.shape[1]) for name, (values, shapes) in pack.items()}
-        kinds = found if kinds is None else kinds
-        if found != kinds:
-            raise InputError(f"{encoding.name}: attributes differ in name, dtype or dimensions: {kinds} and {found}")
+    for pack in map_in_order(encoding.name, partial(_compute_chunk, dataset, encoding), chunks, num_workers):
+        found_kinds = {name: (values.dtype, shapes.shape[1]) for name, (values, shapes) in pack.items()}
+        kinds = found_kinds if kinds is None else kinds
+        if found_kinds != kinds:
+            raise InputError(
+                f"{encoding.name}: attributes differ in name, dtype or dimensions: {kinds} and {found_kinds}"
+            )
         yield pack
 
 
-def _encoded(graphs: Sequence[Data], encoding: Encoding, files: Sequence[str] | None, chunk: range) -> Packed:
-    given = [copy.copy(graph_at(graphs, number, graph_words(number, files))) for number in chunk]
+def _compute_chunk(dataset: GraphDataset, encoding: Encoding, chunk: range) -> Packed:
+    graphs = [copy.copy(graph_at(dataset.graphs, number, dataset.place(number))) for number in chunk]
     if encoding.random:
-        for number, graph in zip(chunk, given, strict=True):
+        for number, graph in zip(chunk, graphs, strict=True):
             graph.graph_id = number
     with torch.random.fork_rng(devices=[]):  # whether an encoding was kept must not move a run's random numbers
         try:
-            results = encoding.compute(given)
+            results = encoding.compute(graphs)
         except Exception as error:  # of whatever kind: it is raised with the graph that it is about
-            raise InputError(f"{encoding.name}: {_culprit(encoding, given, files, chunk, error)}") from error
-    if len(results) != len(given):
-        raise InputError(f"{encoding.name}: {len(results)} results for {len(given)} graphs")
-    return {name: _packed(encoding, name, results, chunk) for name in sorted({name for one in results for name in one})}
+            where, single = _find_culprit(dataset, encoding, graphs, chunk, error)
+            text = " ".join(str(single).split())
+            raise InputError(f"{encoding.name}: {where}: {type(single).__name__}: {text}") from error
+    if len(results) != len(graphs):
+        raise InputError(f"{encoding.name}: {len(results)} results for {len(graphs)} graphs")
+    names = sorted({name for result in results for name in result})
+    return {name: _pack(encoding, name, results, chunk) for name in names}
 
 
-def _culprit(encoding: Encoding, given: list[Data], files: Sequence[str] | None, chunk: range, error: Exception) -> str:
-    """Return which graph of a failed chunk fails by itself, and why; the whole chunk if none does."""
-    where = f"graphs {chunk[0]:,} to {chunk[-1]:,}" if len(chunk) > 1 else graph_words(chunk[0], files)
-    for number, graph in zip(chunk, given, strict=True) if len(chunk) > 1 else ():
+def _find_culprit(
+    dataset: GraphDataset, encoding: Encoding, graphs: list[Data], chunk: range, error: Exception
+) -> tuple[str, Exception]:
+    """Return which graph of a failed chunk fails by itself, and its error; the whole chunk if none does."""
+    for number, graph in zip(chunk, graphs, strict=True):
         try:
             encoding.compute([graph])
         except Exception as single:
-            where, error = graph_words(number, files), single
-            break
-    return f"{where}: {type(error).__name__}: {' '.join(str(error).split())}"
+            return dataset.place(number), single
+    return f"graphs {chunk[0]:,} to {chunk[-1]:,}", error
 
 
-def _packed(
+def _pack(
     encoding: Encoding, name: str, results: list[dict[str, Tensor]], chunk: range
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return one attribute of some graphs as flat values, and its shapes."""
@@ -139,16 +123,12 @@ def _packed(
     for number, result in zip(chunk, results, strict=True):
         value = result.get(name)
         if not isinstance(value, Tensor) or value.is_complex() or value.layout != torch.strided:
-            raise InputError(
-                f"{encoding.name}: graph {number:,}: {name} must be a dense real tensor, got {type(value)}"
-            )
+            raise InputError(f"{encoding.name}: graph {number:,}: {name} must be a dense real tensor")
         value = value.detach().cpu()
         arrays.append((value.float() if value.is_floating_point() and not encoding.float64 else value).numpy())
         if (arrays[-1].dtype, arrays[-1].ndim) != (arrays[0].dtype, arrays[0].ndim):
-            raise InputError(
-                f"{encoding.name}: graph {number:,}: {name} differs in dtype or dimensions from the others"
-            )
-    shapes = np.array([array.shape for array in arrays], SHAPE).reshape(len(arrays), arrays[0].ndim)
+            raise InputError(f"{encoding.name}: graph {number:,}: {name} differs in dtype or dimensions")
+    shapes = np.array([array.shape for array in arrays], np.int64).reshape(len(arrays), arrays[0].ndim)
     return np.concatenate([array.reshape(-1) for array in arrays]), shapes
 
 
@@ -184,56 +164,48 @@ def encoded(
         num_workers: processes that compute; None: one for each core, 1: this one.
 
     Raises:
-        ValueError: an encoding cannot be computed for a graph, gives attributes that differ in kind between graphs, or
+        InputError: an encoding cannot be computed for a graph, gives attributes that differ in kind between graphs, or
             an attribute that is there already; a graph lacks what an encoding reads.
-        DataError: the folder cannot be written to.
     """
     if not encodings:
         return dataset
     workers = num_workers or cores()
-    digests, sizes = _digests(dataset, sorted({name for one in encodings for name in one.reads}), workers)
+    digests, sizes = _look(dataset, sorted({name for encoding in encodings for name in encoding.reads}), workers)
     taken = {name: "the data set" for name in (dataset.graphs[0].keys() if len(dataset) else ())}
     columns: dict[str, Column] = {}
     for encoding in encodings:
-        compute = partial(computed, dataset.graphs, encoding, sizes, workers, dataset.files)
+        compute = partial(_compute_all, dataset, encoding, sizes, workers)
         data = {name: digests[name] for name in ("num_nodes", *encoding.reads)}
-        key = {
-            "encoding": encoding.name,
-            "version": encoding.version,
-            "settings": dict(encoding.settings),
-            "data": data,
-        }
-        found = in_memory(compute()) if folder is None else kept(folder, key, len(sizes), compute)
-        if both := sorted(set(found) & set(taken)):
+        settings = dict(encoding.settings)
+        key = {"encoding": encoding.name, "version": encoding.version, "settings": settings, "data": data}
+        new = _in_memory(compute()) if folder is None else _load_or_compute(folder, key, len(sizes), compute)
+        if both := sorted(set(new) & set(taken)):
             raise InputError(f"{encoding.name}: its attribute {both[0]} comes from {taken[both[0]]} already")
-        taken |= dict.fromkeys(found, encoding.name)
-        columns |= found
+        taken |= dict.fromkeys(new, encoding.name)
+        columns |= new
     return dataset.with_graphs(EncodedGraphs(dataset.graphs, columns))
 
 
-def _digests(dataset: GraphDataset, names: list[str], workers: int) -> tuple[dict[str, str], np.ndarray]:
+def _look(dataset: GraphDataset, names: list[str], workers: int) -> tuple[dict[str, str], np.ndarray]:
     """Look at every graph once: return a digest of each attribute, and all numbers of nodes."""
     chunks = [range(start, min(start + GRAPHS, len(dataset))) for start in range(0, len(dataset), GRAPHS)]
     digests = {name: hashlib.sha256() for name in names}
-    look = partial(_hashed, dataset.graphs, names, dataset.files)
-    sizes = [np.empty(0, np.int64)]
-    for parts, size in in_order("looking at the graphs", look, chunks, workers):
-        sizes.append(size)
+    all_sizes = [np.empty(0, np.int64)]
+    for parts, sizes in map_in_order("looking at the graphs", partial(_hash_chunk, dataset, names), chunks, workers):
+        all_sizes.append(sizes)
         for name, part in parts.items():
             digests[name].update(part)
-    sizes = np.concatenate(sizes)
-    hexes = {name: digest.hexdigest() for name, digest in digests.items()}
-    return {**hexes, "num_nodes": hashlib.sha256(sizes).hexdigest()}, sizes
+    sizes = np.concatenate(all_sizes)
+    digests["num_nodes"] = hashlib.sha256(sizes)
+    return {name: digest.hexdigest() for name, digest in digests.items()}, sizes
 
 
-def _hashed(
-    graphs: Sequence[Data], names: list[str], files: Sequence[str] | None, chunk: range
-) -> tuple[dict[str, bytes], np.ndarray]:
+def _hash_chunk(dataset: GraphDataset, names: list[str], chunk: range) -> tuple[dict[str, bytes], np.ndarray]:
     digests = {name: hashlib.sha256() for name in names}
     sizes = np.empty(len(chunk), np.int64)
     for row, number in enumerate(chunk):
-        place = graph_words(number, files)
-        graph = graph_at(graphs, number, place)
+        place = dataset.place(number)
+        graph = graph_at(dataset.graphs, number, place)
         sizes[row] = graph.num_nodes
         for name, digest in digests.items():
             value = graph.get(name)
@@ -246,21 +218,12 @@ def _hashed(
 
 COLUMNS = "columns.pt"
 PROVENANCE = "provenance.json"  # for people
-SHAPE = np.dtype(np.int64)
 
 Packed = dict[str, tuple[np.ndarray, np.ndarray]]  # attribute -> values of some graphs, flat; shapes (graphs, dims)
 
 
 class Column:
-    """One attribute of every graph.
-
-    Args:
-        values: of all graphs, flat, one graph after the other.
-        shapes: of each graph's tensor.
-
-    Shapes:
-        values (V,); shapes (G, dims).
-    """
+    """One attribute of every graph: values (V,) of all graphs, flat, and shapes (G, dims) of each graph's tensor."""
 
     def __init__(self, values: np.ndarray, shapes: np.ndarray) -> None:
         self.values, self.shapes = values, shapes
@@ -274,9 +237,6 @@ class Column:
         empty = path.stat().st_size == 0  # which cannot be mapped
         return cls(np.empty(0, dtype) if empty else np.memmap(path, dtype, mode="r"), shapes)
 
-    def __len__(self) -> int:
-        return len(self.shapes)
-
     def __getitem__(self, index: int) -> Tensor:
         """Return one graph's tensor, a copy that the caller may change."""
         values = np.array(self.values[self.bounds[index] : self.bounds[index + 1]])
@@ -288,37 +248,28 @@ class Column:
         return Column, (self.values, self.shapes)
 
 
-def in_memory(packs: Iterable[Packed]) -> dict[str, Column]:
-    """Return the columns of packs of consecutive graphs without keeping them."""
+def _in_memory(packs: Iterable[Packed]) -> dict[str, Column]:
     packs = list(packs)
     names = packs[0] if packs else ()
     return {name: Column(*map(np.concatenate, zip(*(pack[name] for pack in packs), strict=True))) for name in names}
 
 
-def kept(
+def _load_or_compute(
     folder: Path, key: Mapping[str, Any], graphs: int, compute: Callable[[], Iterable[Packed]]
 ) -> dict[str, Column]:
     """Return the columns stored in a folder under a key, or compute and store them; one process does, others wait.
 
-    Args:
-        folder: of all encodings of a data set.
-        key: everything that decides the values; ``key["encoding"]`` begins the name.
-        graphs: their number.
-        compute: gives packs of consecutive graphs that together are all.
-
-    Raises:
-        DataError: the folder cannot be written to.
+    ``key`` is everything that decides the values; ``compute`` gives packs of consecutive graphs that together are all.
     """
     folder = folder.expanduser().absolute()
     place = folder / _name(key)
     with naming_disk(f"encoding {key['encoding']}", folder):
-        if place.is_dir() and (columns := _opened(place, graphs)) is not None:  # nothing to write: no lock, no rights
+        if (columns := _open(place)) is not None:  # nothing to write: no lock, no rights
             return columns
         with locked(folder / f".{place.name}.lock", f"encoding {place.name}"):
-            if place.is_dir():
-                if (columns := _opened(place, graphs)) is not None:
-                    return columns
-                shutil.rmtree(place)
+            if (columns := _open(place)) is not None:
+                return columns
+            shutil.rmtree(place, ignore_errors=True)
             part = folder / f".{place.name}.part"
             shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
             try:
@@ -326,7 +277,7 @@ def kept(
                 part.rename(place)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
-        if (columns := _opened(place, graphs)) is None:
+        if (columns := _open(place)) is None:
             raise DataError(f"{place}: what was just written cannot be read: is the disk sound?")
         return columns
 
@@ -336,12 +287,12 @@ def _name(key: Mapping[str, Any]) -> str:
     return f"{key['encoding']}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _opened(place: Path, graphs: int) -> dict[str, Column] | None:
-    """Return the columns in a folder; None, and a line in the log, if any of it is not as it was written."""
+def _open(place: Path) -> dict[str, Column] | None:
+    """Return the columns in a folder; None if there is none, or any of it is not as it was written."""
+    if not place.is_dir():
+        return None
     try:
         stored = load_plain(place / COLUMNS)
-        if stored["name"] != place.name or stored["graphs"] != graphs:
-            raise InputError(f"{COLUMNS} is about other values")
         columns = {}
         for name, (dtype, shapes, digest) in stored["columns"].items():
             file = place / f"{name}.values"

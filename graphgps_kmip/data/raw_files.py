@@ -1,12 +1,10 @@
 """Raw files of data sets: found, downloaded, checked, processed by loading classes, and moved into place at once.
 
-A loading class of torch_geometric processes into its root, in place: a kill leaves half a file that the next start
-believes, and two processes write the same file. So the class works in a hidden folder that sees the raw files as links;
-what it made is renamed into place when it is complete, with a stamp that says which raw files it was made from. One
-process works, others wait.
+A loading class of torch_geometric processes in place: a kill leaves half a file that the next start believes. So the
+class works in a hidden folder that sees the raw files as links; what it made is renamed into place when it is complete,
+with a stamp that says which raw files it was made from. One process works, others wait.
 
 Each raw file is read before the class reads it: a damaged one is named and renamed, and one that holds code is refused.
-`SHA256` holds the checksums of published raw files, as far as we have seen the files, by path below ``dataset.dir``.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from graphgps_kmip.errors import DataError, UnsafeFile, UserError
 
 # ruff: noqa: E501 (a sum is a line)
 
-SHA256 = {
+SHA256 = {  # checksums of published raw files that we have seen, by path below ``dataset.dir``
     "HeterophilousGraphDataset/minesweeper/raw/minesweeper.npz": "e664c8dacf1e8ac466c2c09ed4b237bd2c5541f47a6eae9c6092cb87f16412b3",
     "HeterophilousGraphDataset/tolokers/raw/tolokers.npz": "dacf3ac94cec53d03cd2adb5255c08b33dee1656c33ca8164a464bd9450a1667",
     "Planetoid/CiteSeer/raw/ind.citeseer.allx": "2ac30345d95c9ec933a817ee0bdd6a5f077f8c184a20e696910192d534414668",
@@ -75,20 +73,16 @@ def prepared(record: DatasetRecord, root: str | Path, load: Callable[[str], Load
         record: with its ``raw`` files.
         root: folder of all data sets (``dataset.dir``).
         load: makes the data set from its root folder, processing the raw files where they are not yet.
-
-    Raises:
-        DataError: files are missing and cannot be downloaded, damaged, or hold code.
     """
     raw, folder = record.raw, raw_folder(record, root)
-    home = folder.parents[len(PurePath(raw.base).parts) - 1] if raw.base else folder
     with locked(folder / ".lock", record.title), naming_disk(f"preparing {record.title}", folder):
         try:
             if _missing(folder, raw):
-                _fetch(record, folder)
+                _fetch(record, root)
             if not _is_current(folder, raw):
                 _check(record, folder)
-                _process(record, folder, load)
-            return _load_processed(record, folder, home, load)
+                _process(record, root, load)
+            return _load_processed(record, root, load)
         except DamagedFile as error:
             raise DataError(_set_aside(record, error.path, error.reason)) from error
 
@@ -96,6 +90,11 @@ def prepared(record: DatasetRecord, root: str | Path, load: Callable[[str], Load
 def raw_folder(record: DatasetRecord, root: str | Path) -> Path:
     """Return the folder of a data set below the folder of all data sets."""
     return Path(root).expanduser().absolute() / record.raw.folder
+
+
+def processed_folder(record: DatasetRecord, root: str | Path) -> Path:
+    """Return the folder of what was made of a data set's raw files."""
+    return raw_folder(record, root) / record.raw.processed
 
 
 def at_hand(record: DatasetRecord, root: str | Path) -> bool:
@@ -107,14 +106,7 @@ def at_hand(record: DatasetRecord, root: str | Path) -> bool:
 
 
 def missing_line(record: DatasetRecord, root: str | Path, reason: str, missing: Sequence[str] = ()) -> str:
-    """Return the line for raw files that are not on disk: which, where they go, where they come from.
-
-    Args:
-        record: of the data set.
-        root: folder of all data sets (``dataset.dir``).
-        reason: why they are not there.
-        missing: their names; (): all that are not there.
-    """
+    """Return the line for raw files that are not on disk, by default all of them: where they go and come from."""
     raw, folder = record.raw, raw_folder(record, root)
     missing = missing or _missing(folder, raw)
     names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
@@ -131,19 +123,12 @@ def _from(record: DatasetRecord) -> str:
 
 def _set_aside(record: DatasetRecord, path: Path, reason: str) -> str:
     """Rename a file that cannot be used, and return the line that says so."""
+    line = f"{record.title}: {path} cannot be used ({reason})"
     if not path.is_file():
-        return f"{record.title}: {path} cannot be used ({reason}): put it{_from(record)} there again"
+        return f"{line}: put it{_from(record)} there again"
     aside = free_name(path, "damaged")
     os.replace(path, aside)
-    return (
-        f"{record.title}: {path} cannot be used ({reason}); it was renamed to {aside.name}: put a good "
-        f"copy{_from(record)} there"
-    )
-
-
-def processed_folder(record: DatasetRecord, root: str | Path) -> Path:
-    """Return the folder of what was made of a data set's raw files."""
-    return raw_folder(record, root) / record.raw.processed
+    return f"{line}; it was renamed to {aside.name}: put a good copy{_from(record)} there"
 
 
 def _missing(folder: Path, raw: RawFiles) -> list[str]:
@@ -151,16 +136,17 @@ def _missing(folder: Path, raw: RawFiles) -> list[str]:
 
 
 def _is_there(path: Path) -> bool:
-    return path.is_file() or any(one.is_file() for one in path.rglob("*"))
+    return path.is_file() or any(inner.is_file() for inner in path.rglob("*"))
 
 
 class NetworkError(Exception):
     """Something could not be downloaded."""
 
 
-def _fetch(record: DatasetRecord, folder: Path) -> None:
+def _fetch(record: DatasetRecord, root: str | Path) -> None:
     """Put missing raw files into place: from archives that are on disk, else from their addresses."""
-    part, raw = _emptied(folder / HIDDEN), record.raw
+    folder, raw = raw_folder(record, root), record.raw
+    part = _make_empty(folder / HIDDEN)
     log.info("%s: fetching its raw files", record.title)
     reason = "no address of them is known"
     try:
@@ -179,23 +165,15 @@ def _fetch(record: DatasetRecord, folder: Path) -> None:
                     raise NetworkError(f"{url}: {error.reason}") from error
             reason = "what was found does not hold them"
     except NetworkError as error:
-        raise DataError(missing_line(record, _root(folder, raw), f"fetching them: {error}")) from error
+        raise DataError(missing_line(record, root, f"fetching them: {error}")) from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
     if _missing(folder, raw):
-        raise DataError(missing_line(record, _root(folder, raw), reason))
-
-
-def _root(folder: Path, raw: RawFiles) -> Path:
-    return folder.parents[len(PurePath(raw.folder).parts) - 1]
+        raise DataError(missing_line(record, root, reason))
 
 
 def _download(url: str, path: Path) -> None:
-    """Write the content of an address to a file.
-
-    Raises:
-        NetworkError: anything that goes wrong between here and the server.
-    """
+    """Write the content of an address to a file; raises `NetworkError`."""
     log.info("downloading %s", url)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -224,17 +202,9 @@ def _take(archive: Path, part: Path, folder: Path, raw: RawFiles) -> None:
 def unpack(archive: Path, names: Sequence[str], folder: Path, inside: str = "") -> None:
     """Move the files of an archive into a folder that have these names there; nothing is written elsewhere.
 
-    A file ``raw/a.txt`` is the ``raw/a.txt`` or ``a.txt`` that is least deep in the archive's folders.
-
-    Args:
-        archive: a zip, a tar of any compression, or one file packed by xz, ``a.txt.xz``.
-        names: paths of files or folders, relative to ``folder``.
-        folder: exists.
-        inside (default: any): folder of the archive that holds them.
-
-    Raises:
-        UnsafeFile: the archive holds none of them.
-        BadZipFile, TarError, EOFError, zlib.error, LZMAError: it is damaged, or leads outside its folder.
+    The archive is a zip, a tar of any compression, or one file packed by xz, ``a.txt.xz``; ``inside`` is its folder
+    that holds them. A file ``raw/a.txt`` is the ``raw/a.txt`` or ``a.txt`` that is least deep in its folders. Raises
+    UnsafeFile if it holds none of them, and what the readers do if it is damaged or leads outside its folder.
     """
     with TemporaryDirectory(dir=folder) as place:
         if archive.suffix == ".zip":
@@ -267,7 +237,7 @@ def _move(part: Path, folder: Path, names: Sequence[str]) -> None:
             os.replace(part / name, folder / name)
 
 
-def _emptied(folder: Path) -> Path:
+def _make_empty(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)  # links and halves that a killed process left
     folder.mkdir(parents=True)
     return folder
@@ -279,8 +249,8 @@ def _check(record: DatasetRecord, folder: Path) -> None:
     for path in _raw_files(folder, record.raw):
         if files.isdisjoint((path, *path.parents)):
             continue  # something else that was put there
-        wanted = SHA256.get(f"{record.raw.folder}/{path.relative_to(folder).as_posix()}")
-        if wanted and file_sum(path) != wanted:
+        published = SHA256.get(f"{record.raw.folder}/{path.relative_to(folder).as_posix()}")
+        if published and file_sum(path) != published:
             raise DamagedFile(path, "its checksum is not the published file's")
         with reading(path):
             _check_content(path)
@@ -316,9 +286,9 @@ def file_sum(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _process(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) -> None:
-    raw = record.raw
-    stage_home = _emptied(folder / HIDDEN)
+def _process(record: DatasetRecord, root: str | Path, load: Callable[[str], Any]) -> None:
+    folder, raw = raw_folder(record, root), record.raw
+    stage_home = _make_empty(folder / HIDDEN)
     stage = stage_home / raw.base
     stage.mkdir(parents=True, exist_ok=True)
     for path in _raw_files(folder, raw):
@@ -331,13 +301,14 @@ def _process(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) ->
             load(str(stage_home))
         _move_into_place(folder, stage, raw)
     except DamagedFile as error:  # by a link to it
-        raise DamagedFile(folder / (_inside(str(error.path), stage) or error.path), error.reason) from error
+        path = folder / error.path.relative_to(stage) if error.path.is_relative_to(stage) else error.path
+        raise DamagedFile(path, error.reason) from error
     except FileNotFoundError as error:
-        absent = _inside(error.filename, stage)
-        if not absent:
+        if not str(error.filename).startswith(str(stage)):
             raise
+        absent = os.path.relpath(error.filename, stage)
         reason = f"the other files ask for {absent}"
-        raise DataError(missing_line(record, _root(folder, raw), reason, [absent])) from error
+        raise DataError(missing_line(record, root, reason, [absent])) from error
     except Exception as error:
         if not _is_unnamed_damage(error):
             raise
@@ -349,20 +320,19 @@ def _process(record: DatasetRecord, folder: Path, load: Callable[[str], Any]) ->
         shutil.rmtree(stage_home, ignore_errors=True)
 
 
-def _load_processed(record: DatasetRecord, folder: Path, home: Path, load: Callable[[str], Loaded]) -> Loaded:
-    made = folder / record.raw.processed
+def _load_processed(record: DatasetRecord, root: str | Path, load: Callable[[str], Loaded]) -> Loaded:
+    made = processed_folder(record, root)
     try:
         for file in made.rglob("*.pt"):
             check_archive(file)
         with weights_only():
-            return load(str(home))
+            return load(str(Path(root).expanduser().absolute() / record.raw.home))
     except Exception as error:
         if not _is_unnamed_damage(error) and not isinstance(error, FileNotFoundError):
             raise
         shutil.rmtree(made, ignore_errors=True)
-        reason = damage_reason(error)
         raise DataError(
-            f"{record.title}: {made} is damaged ({reason}) and was removed: start again, it is made anew"
+            f"{record.title}: {made} is damaged ({damage_reason(error)}) and was removed: start again, it is made anew"
         ) from error
 
 
@@ -370,20 +340,14 @@ def _is_unnamed_damage(error: Exception) -> bool:
     return is_damage(error) and (not isinstance(error, UserError) or isinstance(error, UnsafeFile))
 
 
-def _inside(name: str | bytes | int | None, folder: Path) -> str:
-    """Return a file's name relative to a folder; "" if it is not inside."""
-    path = Path(name) if isinstance(name, str) else None
-    return str(path.relative_to(folder)) if path and path.is_relative_to(folder) else ""
-
-
 def _raw_files(folder: Path, raw: RawFiles) -> list[Path]:
     """Return every file of the data set that is not made by us or set aside, in a fixed order."""
-    found = []
+    paths = []
     made = Path(raw.processed).name  # at any depth: sets that share raw files are side by side (ZINC: subset, full)
-    for place, names, files in os.walk(folder, followlinks=True):  # big data is often behind a link
+    for place, names, files in os.walk(folder, followlinks=True):  # large data are often a link
         names[:] = sorted(name for name in names if not name.startswith((".", made)))
-        found += [Path(place, name) for name in sorted(files) if not name.startswith(".") and ".damaged-" not in name]
-    return found
+        paths += [Path(place, name) for name in sorted(files) if not name.startswith(".") and ".damaged-" not in name]
+    return paths
 
 
 def _move_into_place(folder: Path, stage: Path, raw: RawFiles) -> None:
@@ -391,24 +355,21 @@ def _move_into_place(folder: Path, stage: Path, raw: RawFiles) -> None:
     made, final = stage / raw.processed, folder / raw.processed
     made.mkdir(parents=True, exist_ok=True)  # a class without a processing step
     (made / STAMP).write_text(json.dumps({"made_from": _fingerprint(folder, raw)}) + "\n")
-    if final.exists():
-        stamped = (final / STAMP).exists()
-        aside = folder / ".replaced" if stamped else free_name(final, "old")
-        shutil.rmtree(folder / ".replaced", ignore_errors=True)  # of a process that was killed here
+    if (final / STAMP).exists():
+        os.replace(final, folder / HIDDEN / "replaced")  # removed with the hidden folder
+    elif final.exists():
+        aside = free_name(final, "old")
         os.replace(final, aside)
-        if not stamped:
-            log.warning("%s was not made by this package and is not used; it was renamed to %s", final, aside)
+        log.warning("%s was not made by this package and is not used; it was renamed to %s", final, aside)
     final.parent.mkdir(parents=True, exist_ok=True)
     os.replace(made, final)
-    shutil.rmtree(folder / ".replaced", ignore_errors=True)
 
 
 def _is_current(folder: Path, raw: RawFiles) -> bool:
     try:
-        stamp = json.loads((folder / raw.processed / STAMP).read_text())
-    except (OSError, ValueError):
+        return json.loads((folder / raw.processed / STAMP).read_text())["made_from"] == _fingerprint(folder, raw)
+    except (OSError, ValueError, TypeError, KeyError):
         return False
-    return isinstance(stamp, dict) and stamp.get("made_from") == _fingerprint(folder, raw)
 
 
 def _fingerprint(folder: Path, raw: RawFiles) -> str:

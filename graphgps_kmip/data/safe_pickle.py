@@ -65,11 +65,7 @@ class _Call(_Fixed):
         return self.make(*args)
 
 
-def _refuse_call(*_: Any) -> None:
-    raise UnsafeFile("it calls ndarray, which no data needs")
-
-
-NDARRAY = _Call(_refuse_call)
+NDARRAY = _Call(lambda *_: _check(False, "a call of ndarray"))
 
 
 class _DType(_Fixed):
@@ -84,13 +80,12 @@ class _DType(_Fixed):
         self.value = np.dtype("O" if code.lstrip("<>|=").startswith("O") else code)
 
     def __setstate__(self, state: Any) -> None:
-        value = self.value
-        _check(self.copied and type(state) is tuple and 7 <= len(state) <= 9, "a dtype with fields or sizes of its own")
+        value, what = self.value, "a dtype with fields, sizes or a byte order of its own"
+        _check(self.copied and type(state) is tuple and 7 <= len(state) <= 9, what)
         order = state[1].decode("latin1") if isinstance(state[1], bytes) else state[1]
         sizes = state[5] in (-1, value.itemsize) and state[6] in (-1, 1, value.alignment)
         flags = state[7:8] in ((), (value.flags,)) and state[8:] in ((), (None,), ({},))
-        _check(state[2:5] == (None,) * 3 and sizes and flags, "a dtype with fields or sizes of its own")
-        _check(order in ("<", ">", "=", "|"), f"the byte order {str(order)[:10]!r}")
+        _check(state[2:5] == (None,) * 3 and sizes and flags and order in ("<", ">", "=", "|"), what)
         self.value = value.newbyteorder(order)
 
 
@@ -153,7 +148,7 @@ class _Storage(_Fixed):
 
 
 def _tensor(storage: Any, offset: Any, size: Any, stride: Any, *_: Any) -> _Fixed:
-    """Check that a tensor lies inside its storage; it is not made."""
+    """Check that a tensor is inside its storage; it is not made."""
     _check(type(storage) is _Storage and _is_shape((offset,)) and _is_shape(size) and _is_shape(stride), "a tensor")
     end = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True)) + 1 if all(size) else offset
     _check(end <= storage.size, "a tensor beyond its storage")
@@ -166,16 +161,13 @@ class _Sparse(_Fixed):
     __slots__ = ()
     major: int | None = None  # the dimension that is compressed; None for coordinates
 
-    def __new__(cls) -> _Sparse:
-        return super().__new__(cls)
-
     def __setstate__(self, state: Any) -> None:
         _check(type(state) is dict, "a sparse matrix without a state")
         shape = tuple(map(int, state.get("_shape", state.get("shape"))))
         names = ("row", "col") if self.major is None else ("indices", "indptr")
         data, *index = (state.get("data"), *(state["coords"] if "coords" in state else map(state.get, names)))
-        arrays = all(isinstance(one, _Array) and one.ndim == 1 for one in (data, *index)) and len(index) == 2
-        kinds = arrays and data.dtype.kind in "biufc" and all(one.dtype.kind in "iu" for one in index)
+        arrays = all(isinstance(part, _Array) and part.ndim == 1 for part in (data, *index)) and len(index) == 2
+        kinds = arrays and data.dtype.kind in "biufc" and all(part.dtype.kind in "iu" for part in index)
         _check(kinds and _is_shape(shape) and len(shape) == 2, "a sparse matrix of something else than arrays")
         if self.major is not None:
             indices, bounds = index
@@ -189,16 +181,9 @@ class _Sparse(_Fixed):
 
 def _reconstruct(cls: Any, base: Any, state: Any) -> _Sparse:
     """Return an empty object, as Python 2's pickles of new-style classes ask for."""
-    _check(
-        base is object and state is None and any(cls is kind for kind in SPARSE.values()),
-        "an object of a class on top of another one",
-    )
+    allowed = base is object and state is None and any(cls is kind for kind in SPARSE.values())
+    _check(allowed, "an object of a class on top of another one")
     return cls()
-
-
-def _ordered_dict(items: Any = ()) -> OrderedDict:
-    _check(isinstance(items, list | tuple), "an OrderedDict of something else than pairs")
-    return OrderedDict(items)
 
 
 FORMATS = {"csr": 0, "csc": 1, "coo": None}
@@ -222,7 +207,7 @@ NAMES: dict[tuple[str, str], Any] = {
     **{(f"numpy.{core}.numeric", "_frombuffer"): _Call(_array_from_buffer) for core in ("core", "_core")},
     **{("torch._utils", f"_rebuild_tensor{version}"): _Call(_tensor) for version in ("", "_v2")},
     ("torch.storage", "_load_from_bytes"): _Storage,
-    ("collections", "OrderedDict"): _Call(_ordered_dict),
+    ("collections", "OrderedDict"): _Call(OrderedDict),
     ("collections", "defaultdict"): _Call(_default_dict),
     **{(module, "_reconstructor"): _Call(_reconstruct) for module in ("copyreg", "copy_reg")},
     ("_codecs", "encode"): _Call(_encode_latin1),
@@ -230,11 +215,10 @@ NAMES: dict[tuple[str, str], Any] = {
 }
 
 
-class SafeUnpickler(pickle.Unpickler):
+class _SafeUnpickler(pickle.Unpickler):
     """Python's reader of pickles, in which names mean what `NAMES` says."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what a pickle means by a name, if it is one that data may use."""
         place = "scipy.sparse" if module.startswith("scipy.sparse.") else module  # older releases have other modules
         if (place, name) not in NAMES:
             raise UnsafeFile(f"it asks for {module}.{name}, which no data needs")
@@ -244,14 +228,11 @@ class SafeUnpickler(pickle.Unpickler):
 def load_pickle(file: BinaryIO) -> Any:
     """Return the object of a pickle, in which empty stand-ins take the place of tensors and sparse matrices.
 
-    Text that Python 2 wrote is read as Latin-1, which lets arrays through.
-
-    Raises:
-        UnsafeFile: it asks for what no data needs.
-        pickle.UnpicklingError: it is no pickle, or damaged.
+    Text of Python 2 is read as Latin-1, which lets arrays through. Raises UnsafeFile if the file asks for what no data
+    needs, and pickle.UnpicklingError if it is no pickle, or damaged.
     """
     try:
-        return SafeUnpickler(file, encoding="latin1").load()
+        return _SafeUnpickler(file, encoding="latin1").load()
     except (UnsafeFile, pickle.UnpicklingError):
         raise
     except (LookupError, AttributeError, TypeError, ValueError, OverflowError) as error:
@@ -262,11 +243,7 @@ HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.re
 
 
 def array_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Return shape, whether columns come first, and dtype of the array in a file of ``numpy.save``; reads its header.
-
-    Raises:
-        ValueError: there is no array, or one with names of columns (version 3.0).
-    """
+    """Read the header of a file of ``numpy.save``: shape, whether columns come first, and dtype of its array."""
     version = np.lib.format.read_magic(file)
     if version not in HEADERS:
         raise UnsafeFile("it has columns with names, which no data needs")
@@ -274,11 +251,7 @@ def array_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 
 def load_array(file: BinaryIO) -> np.ndarray:
-    """Return the array in a file of ``numpy.save``, also one of objects.
-
-    Raises:
-        UnsafeFile, pickle.UnpicklingError, ValueError, EOFError: it asks for what no data needs, or is damaged.
-    """
+    """Return the array in a file of ``numpy.save``, also one of objects; raises what `load_pickle` does."""
     start, objects = file.tell(), array_header(file)[2].hasobject
     if objects:
         load_pickle(file)  # refuses what is not data
@@ -295,9 +268,7 @@ TORCH += [(_Array, "\n")]  # its state may be set; no file can name it
 def load_torch(file: Path | BinaryIO) -> Any:
     """Return the content of a file of ``torch.save``: tensors, arrays, graphs and plain containers, on the CPU.
 
-    Raises:
-        UnsafeFile: it asks for a class or function that is not on the list, or gives one of these what it must not.
-        pickle.UnpicklingError: it is damaged.
+    Raises what `load_pickle` does.
     """
     with allowing(TORCH):
         try:

@@ -22,8 +22,6 @@ CHUNK = 2**20  # edges that are checked at a time
 NODES = 2**16  # nodes whose scores are checked at a time
 TOLERANCE = 1e-3  # of the sum of a node's scores, which were computed in float32 or less
 
-Facts = Mapping[str, str | int | float]
-
 
 @dataclass(frozen=True, eq=False)
 class LayerScores:
@@ -51,16 +49,14 @@ class LayerScores:
 
 @dataclass(frozen=True, eq=False)
 class AttentionScores:
-    """Scores of every layer of an estimator.
+    """Scores of every layer of an estimator, which may share tensors.
 
-    Args:
-        layers (list[LayerScores]): first layer first; they may share tensors.
-        facts (Mapping[str, str | int | float]): ``data`` and ``split`` (hashes of `graph_facts`), ``settings`` (config
-            hash of the estimator's run), ``seed``, ``epoch``, ``num_nodes``, ``kinds`` (names, joined by ", ").
+    Facts are ``data`` and ``split`` (hashes of `graph_facts`), ``settings`` (config hash of the estimator's run),
+    ``seed``, ``epoch``, ``num_nodes`` and ``kinds`` (names, joined by ", ").
     """
 
     layers: list[LayerScores]
-    facts: Facts
+    facts: Mapping[str, str | int | float]
 
 
 def write_scores(path: str | Path, scores: AttentionScores) -> None:
@@ -99,7 +95,7 @@ def read_scores(path: str | Path) -> AttentionScores:
 
 
 def _wrong_edges(layer: LayerScores, num_kinds: int) -> str:
-    """Say what is wrong with ptr, source and kind, or ""."""
+    """Return what is wrong with ptr, source and kind, or ""."""
     bounds = layer.ptr
     if int(bounds[0]) != 0 or int(bounds[-1]) != len(layer.source):
         return f"ptr goes from {int(bounds[0])} to {int(bounds[-1])}, the {len(layer.source)} edges from 0 on"
@@ -116,7 +112,7 @@ def _wrong_edges(layer: LayerScores, num_kinds: int) -> str:
 
 
 def _wrong_scores(layer: LayerScores) -> str:
-    """Say what is wrong with the scores, or ""; a few edges at a time, so that memory stays small."""
+    """Return what is wrong with the scores, or ""; a few nodes at a time, so that memory stays small."""
     for at in range(0, layer.num_nodes, NODES):
         bounds = layer.ptr[at : at + NODES + 1]
         score = layer.score[int(bounds[0]) : int(bounds[-1])].double()
@@ -143,34 +139,27 @@ def check_scores(
 ) -> None:
     """Refuse scores that an estimator made of something else than what a sparse network is to be trained on.
 
-    Args:
-        scores: as read.
-        path: of the file, for the message.
-        data: hash of the graph (`graph_facts`).
-        split: hash of the split (`graph_facts`).
-        num_nodes: N.
-        layers: of the sparse network; the scores of the first so many are used.
-        settings: config hash that the estimator's run must have; None: any.
+    ``data``, ``split`` and ``num_nodes`` are those of its graph (`graph_facts`), ``layers`` its own, of which each uses
+    the scores of one layer; ``settings`` is the config hash that the estimator's run must have, None for any.
 
     Raises:
-        ValueError: the first fact that differs, and what to do.
+        ResultsError: the first fact that differs, and what to do.
     """
     facts, again = scores.facts, "train the estimator again (spexphormer.estimator) or give other spexphormer.scores"
+    wrong = ""
     if facts["num_nodes"] != num_nodes:
-        raise ResultsError(f"{path}: scores of {facts['num_nodes']} nodes for a graph of {num_nodes}: {again}")
-    if facts["data"] != data:
-        raise ResultsError(f"{path}: the estimator saw other edges, features or labels than this run: {again}")
-    if facts["split"] != split:
-        raise ResultsError(
-            f"{path}: the estimator was trained on another split, so labels of this run's validation or test nodes may "
-            f"be in its scores: give both configs the same dataset.split_mode and split, and {again}"
+        wrong = f"scores of {facts['num_nodes']} nodes for a graph of {num_nodes}: {again}"
+    elif facts["data"] != data:
+        wrong = f"the estimator saw other edges, features or labels than this run: {again}"
+    elif facts["split"] != split:
+        wrong = (
+            "the estimator was trained on another split, so labels of this run's validation or test nodes may be in "
+            f"its scores: give both configs the same dataset.split_mode and split, and {again}"
         )
-    if settings is not None and facts["settings"] != settings:
-        raise ResultsError(
-            f"{path}: scores of settings {facts['settings']}, the estimator's config now has {settings}: {again}"
-        )
-    if len(scores.layers) < layers:
-        raise ResultsError(
-            f"{path}: scores of {len(scores.layers)} layers for a network of {layers}: lower gt.layers, or train an "
-            "estimator of as many"
-        )
+    elif settings is not None and facts["settings"] != settings:
+        wrong = f"scores of settings {facts['settings']}, the estimator's config now has {settings}: {again}"
+    elif len(scores.layers) < layers:
+        wrong = f"scores of {len(scores.layers)} layers for a network of {layers}: lower gt.layers, or train an "
+        wrong += "estimator of as many"
+    if wrong:
+        raise ResultsError(f"{path}: {wrong}")

@@ -18,7 +18,7 @@ from torch_geometric.utils import index_to_mask
 
 from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, Splits
-from graphgps_kmip.data.dataset_info import kept_summary
+from graphgps_kmip.data.dataset_info import check_not_empty, load_or_summarize
 from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.data.raw_files import prepared, processed_folder
 from graphgps_kmip.data.synthetic_sample import make_sample
@@ -38,11 +38,8 @@ def random_split(
     Args:
         num: number of samples.
         fractions: shares of training, validation and test, positive, summing to 1.
-        seed: of the draw; the same seed gives the same split.
-        labels: class of each sample: every class is divided by the same fractions. None: classes are not looked at.
-
-    Raises:
-        ValueError: the fractions do not sum to 1, or there are too few samples (of a class) to divide.
+        seed: of the draw.
+        labels: class of each sample: every class is divided by the same fractions. None: classes do not matter.
     """
     from sklearn.model_selection import train_test_split  # takes a second or two to import
 
@@ -58,10 +55,10 @@ def random_split(
         val_share = val_share / (val_share + test_share)
         val, test = train_test_split(rest, train_size=val_share, random_state=seed, stratify=rest_labels)
     except ValueError as error:
-        each = "each part needs one or more" if labels is None else "each part needs one or more of each class"
+        of_each = "" if labels is None else " of each class"
         raise InputError(
-            f"dataset.split: {num:,} samples cannot be divided into {list(fractions)}: {each}: give more samples, or a "
-            "split of your own"
+            f"dataset.split: {num:,} samples cannot be divided into {list(fractions)}: each part needs one or more"
+            f"{of_each}: give more samples, or your own split"
         ) from error
     return Splits(*(torch.from_numpy(np.sort(part)) for part in (train, val, test)))
 
@@ -73,10 +70,7 @@ def fold_split(num: int, folds: int, index: int, labels: Sequence[int] | Tensor 
         num: number of samples.
         folds: number of parts, at least 3.
         index: which fold tests, from 0.
-        labels: class of each sample: every fold gets its share of each class. None: classes are not looked at.
-
-    Raises:
-        ValueError: fewer than 3 folds, no such fold, or too few samples.
+        labels: class of each sample: every fold gets its share of each class. None: classes do not matter.
     """
     from sklearn.model_selection import KFold, StratifiedKFold  # takes a second or two to import
 
@@ -88,9 +82,10 @@ def fold_split(num: int, folds: int, index: int, labels: Sequence[int] | Tensor 
     try:
         parts = [test for _, test in kind(folds, shuffle=True, random_state=FOLD_SEED).split(np.zeros(num), labels)]
     except ValueError as error:
-        each = "each fold needs one or more" if labels is None else "each fold needs one or more of each class"
+        of_each = "" if labels is None else " of each class"
         raise InputError(
-            f"dataset.split_mode: {num:,} samples cannot be divided into {folds} folds: {each}: take fewer folds"
+            f"dataset.split_mode: {num:,} samples cannot be divided into {folds} folds: each fold needs one or more"
+            f"{of_each}: take fewer folds"
         ) from error
     test, val = parts[index], parts[(index + 1) % folds]
     train = np.setdiff1d(np.arange(num), np.concatenate([test, val]))
@@ -125,61 +120,50 @@ def open_dataset(
         split_index: which of several splits.
         split_dir: where splits that were drawn, but do not depend on ``seed``, are stored with their indices; "" for
             ``root/splits``, and for nowhere if there is no root.
-
-    Raises:
-        ValueError: unknown split mode, no such split, no graphs, or too few to divide.
-        DataError: raw files are missing or damaged.
     """
     folds = FOLDS.fullmatch(split_mode)
     if not folds and split_mode not in SPLIT_MODES[:2]:
         raise InputError(f"dataset.split_mode must be one of {', '.join(SPLIT_MODES)}, got {split_mode!r}")
-    dataset = _loaded(record, root)
+    dataset = _load(record, root)
     # Seed 0 whatever the run's seed: runs that differ in their seed must be tested on the same samples.
     if split_mode == "random":
         return _divide(dataset, record, random_split(_samples(dataset, record), fractions or record.fractions, seed))
-    kept = Path(split_dir) if split_dir else Path(root, "splits") if root else None
+    folder = Path(split_dir) if split_dir else Path(root, "splits") if root else None
     if folds:
-        stratified, number = bool(folds[1]), int(folds[2])
-        labels = _labels(dataset, record) if stratified else None
-        split = fold_split(_samples(dataset, record), number, split_index, labels)
-        return _divide(dataset, record, _stored(record, kept, f"{split_mode}-{split_index}", split))
+        labels = _labels(dataset, record) if folds[1] else None
+        split = fold_split(_samples(dataset, record), int(folds[2]), split_index, labels)
+        return _divide(dataset, record, _load_or_save_split(record, folder, f"{split_mode}-{split_index}", split))
     if dataset.splits is None and not (record.level == "node" and "train_mask" in dataset.graphs[0]):
-        dataset = _divide(
-            dataset,
-            record,
-            _stored(record, kept, "random-0", random_split(_samples(dataset, record), record.fractions, seed=0)),
-        )
-    return _chosen(dataset, record, split_index)
+        split = random_split(_samples(dataset, record), record.fractions, seed=0)
+        dataset = _divide(dataset, record, _load_or_save_split(record, folder, "random-0", split))
+    return _choose_split(dataset, record, split_index)
 
 
 def sampled(record: DatasetRecord, max_graphs: int = 0) -> DatasetRecord:
     """Return the record of a small synthetic stand-in for a data set: no files, no network, the same schema.
 
-    Args:
-        record: which data set.
-        max_graphs: with more graphs than that, it keeps the first ones of each split, in their shares; 0: all.
+    Of more graphs than ``max_graphs`` it keeps the first ones of each split, in their shares; 0: all.
     """
     make = record.sample or make_sample
-    return replace(record, raw=None, load=lambda _root: _fewer(make(record, seed=0), max_graphs))
+    return replace(record, raw=None, load=lambda _root: _keep_first(make(record, seed=0), max_graphs))
 
 
-def _fewer(dataset: GraphDataset, max_graphs: int) -> GraphDataset:
+def _keep_first(dataset: GraphDataset, max_graphs: int) -> GraphDataset:
     if not 0 < max_graphs < len(dataset):
         return dataset
     splits = dataset.splits or (torch.arange(len(dataset)),)
-    kept = [split[: max(1, round(len(split) * max_graphs / len(dataset)))] for split in splits]
-    graphs, places = [dataset.graphs[number] for number in torch.cat(kept).tolist()], torch.arange(sum(map(len, kept)))
-    return GraphDataset(graphs, dataset.splits and places.split([len(split) for split in kept]))
+    parts = [split[: max(1, round(len(split) * max_graphs / len(dataset)))] for split in splits]
+    graphs = [dataset.graphs[number] for number in torch.cat(parts).tolist()]
+    return GraphDataset(graphs, dataset.splits and torch.arange(len(graphs)).split([len(part) for part in parts]))
 
 
-def _loaded(record: DatasetRecord, root: str | Path) -> GraphDataset:
+def _load(record: DatasetRecord, root: str | Path) -> GraphDataset:
     loaded = prepared(record, root, record.load) if record.raw else record.load(str(root))
     graphs = [loaded] if isinstance(loaded, Data) else loaded
     dataset = graphs if isinstance(graphs, GraphDataset) else GraphDataset(graphs)
-    if len(dataset) == 0:
-        raise InputError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
+    check_not_empty(dataset, record)
     if record.raw and len(dataset) > MANY and dataset.summary is None:
-        dataset.summary = kept_summary(dataset, record, processed_folder(record, root))
+        dataset.summary = load_or_summarize(dataset, record, processed_folder(record, root))
     return dataset
 
 
@@ -205,7 +189,7 @@ def _divide(dataset: GraphDataset, record: DatasetRecord, split: Splits) -> Grap
     return GraphDataset([graph], files=dataset.files)
 
 
-def _chosen(dataset: GraphDataset, record: DatasetRecord, split_index: int) -> GraphDataset:
+def _choose_split(dataset: GraphDataset, record: DatasetRecord, split_index: int) -> GraphDataset:
     """Return the data set with one split out of those that its masks hold as columns."""
     graph = dataset.graphs[0]
     several = record.level == "node" and graph.train_mask.dim() == 2
@@ -221,8 +205,8 @@ def _chosen(dataset: GraphDataset, record: DatasetRecord, split_index: int) -> G
     return GraphDataset([graph], files=dataset.files)
 
 
-def _stored(record: DatasetRecord, folder: Path | None, name: str, drawn: Splits) -> Splits:
-    """Return the split that an earlier run kept under this name, or keep the one that was drawn."""
+def _load_or_save_split(record: DatasetRecord, folder: Path | None, name: str, drawn: Splits) -> Splits:
+    """Return the split that an earlier run stored under this name, or store the one that was drawn."""
     if folder is None:
         return drawn
     path = folder / f"{record.key.replace('/', '-')}-{name}.pt"

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,27 +26,15 @@ from tqdm import tqdm
 
 from graphgps_kmip.common.forked_work import load_scipy
 from graphgps_kmip.data.dataset import graph_words
+from graphgps_kmip.data.dataset_info import check_alike
 from graphgps_kmip.data.file_errors import FILE_ERRORS, graph_at, kind_and_text
-from graphgps_kmip.data.graph_checks import check_alike
 from graphgps_kmip.errors import DataError, InputError, UserError
 
 KILLED = re.compile(r"DataLoader worker .*(?:killed by signal: (?P<signal>[^.]*)|exited unexpectedly)")
 
 
-class Failure:
-    """An error in place of a batch: raised in a worker, it would reach the user as a traceback inside a traceback."""
-
-    def __init__(self, error: UserError) -> None:
-        self.error = error
-
-
 class GraphBatches(torch.utils.data.Dataset):
-    """Joins graphs into batches, in whichever process asks for them.
-
-    Args:
-        graphs: the data set, or a part of it.
-        files: where each graph of the whole data set was read from, for errors; None: not known.
-    """
+    """Joins graphs into batches, in whichever process asks for them; ``files`` as of `GraphDataset`, for errors."""
 
     def __init__(self, graphs: Sequence[Data], files: Sequence[str] | None = None) -> None:
         self.graphs, self.files = graphs, files
@@ -53,21 +42,17 @@ class GraphBatches(torch.utils.data.Dataset):
     def __len__(self) -> int:
         return len(self.graphs)
 
-    def __getitem__(self, number: int) -> Batch | Failure:
-        """Return one graph as a batch."""
-        return self.__getitems__([number])
-
-    def __getitems__(self, numbers: list[int]) -> Batch | Failure:
+    def __getitems__(self, numbers: list[int]) -> Batch | UserError:
         """Return a batch of these graphs; of none of them, the first graph marked ``batch.filler = True``."""
         try:
-            batch = self._joined(numbers or [0])
-        except UserError as error:
-            return Failure(error)
+            batch = self._join(numbers or [0])
+        except UserError as error:  # raised in a worker, it would reach the user as a traceback inside a traceback
+            return error
         if not numbers:
             batch.filler = True
         return batch
 
-    def _joined(self, numbers: list[int]) -> Batch:
+    def _join(self, numbers: list[int]) -> Batch:
         graphs = self._read(numbers)
         try:
             return Batch.from_data_list(graphs)
@@ -76,12 +61,9 @@ class GraphBatches(torch.utils.data.Dataset):
             raise
 
     def _read(self, numbers: list[int]) -> list[Data]:
-        together = getattr(self.graphs, "__getitems__", None)
-        if callable(together):
-            try:
-                return list(together(numbers))
-            except (UserError, *FILE_ERRORS):
-                pass  # one after the other shows which
+        if hasattr(self.graphs, "__getitems__"):
+            with suppress(UserError, *FILE_ERRORS):  # one after the other shows which
+                return list(self.graphs.__getitems__(numbers))
         return [graph_at(self.graphs, number, self._place(number)) for number in numbers]
 
     def _place(self, number: int) -> str:
@@ -90,37 +72,29 @@ class GraphBatches(torch.utils.data.Dataset):
 
 
 def as_is(batch: Any) -> Any:
-    """Return a batch that was joined already: the ``collate_fn`` of `GraphBatches`."""
+    """Return a batch that `GraphBatches` has joined already."""
     return batch
 
 
 def batches(loader: DataLoader) -> Iterator[Batch]:
-    """Return an iterator over a loader's batches, whose errors are those of the user, in one line.
+    """Return an iterator over the batches of a loader of `GraphBatches`, whose errors are one line.
 
-    Args:
-        loader: of `GraphBatches`, or of something else that gives `Failure` in place of a batch.
-
-    Raises (by the iterator):
-        DataError: a graph cannot be read, graphs cannot be joined, or a process was killed.
+    It raises DataError where a graph cannot be read, graphs cannot be joined, or a process was killed.
     """
     iterator = iter(loader)
     if loader.num_workers:
         _watch_killed_workers()
-    return _checked(iterator)
+    return _check_each(iterator)
 
 
-def _checked(iterator: Iterator[Any]) -> Iterator[Batch]:
+def _check_each(iterator: Iterator[Any]) -> Iterator[Batch]:
     while True:
-        try:
-            batch = next(iterator)
-        except StopIteration:
+        with _naming_killed_worker():
+            batch = next(iterator, None)
+        if batch is None:
             return
-        except RuntimeError as error:
-            if KILLED.match(str(error)):
-                raise _killed(error) from error
-            raise
-        if isinstance(batch, Failure):
-            raise batch.error
+        if isinstance(batch, UserError):
+            raise batch
         yield batch
 
 
@@ -133,24 +107,25 @@ def _watch_killed_workers() -> None:
         return
 
     def handler(number: int, frame: Any) -> None:
-        try:
+        with _naming_killed_worker():
             before(number, frame)
-        except RuntimeError as error:
-            if KILLED.match(str(error)):
-                raise _killed(error) from error
-            raise
 
     handler.names_killed_workers = True
     signal.signal(signal.SIGCHLD, handler)
 
 
-def _killed(error: RuntimeError) -> DataError:
-    found = KILLED.match(str(error))["signal"]
-    reason = f"by signal {found}" if found else kind_and_text(error)
-    return DataError(
-        f"num_workers: a process that loads data was killed ({reason}): it may have needed more memory: set "
-        "num_workers lower; 0 loads in the main process"
-    )
+@contextmanager
+def _naming_killed_worker() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        if not (killed := KILLED.match(str(error))):
+            raise
+        reason = f"by signal {killed['signal']}" if killed["signal"] else kind_and_text(error)
+        raise DataError(
+            f"num_workers: a process that loads data was killed ({reason}): it may have needed more memory: set "
+            "num_workers lower; 0 loads in the main process"
+        ) from error
 
 
 MOMENT = 2  # seconds before the bar appears
@@ -165,7 +140,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def in_order(
+def map_in_order(
     title: str, work: Callable[[range], Result], chunks: Sequence[range], num_workers: int
 ) -> Iterator[Result]:
     """Yield ``work(chunk)`` of each chunk, in the order of the chunks.
@@ -175,32 +150,29 @@ def in_order(
         work: a function; where processes cannot be forked, one that can be pickled, too.
         chunks: ranges of numbers; the bar counts these.
         num_workers: processes; a single one, or a single chunk, is worked on in this process with all its threads.
-
-    Raises:
-        ValueError: a process was killed.
     """
     workers = min(num_workers, len(chunks))
     with tqdm(desc=title, total=sum(map(len, chunks)), delay=MOMENT) as bar:
-        results = map(work, chunks) if workers <= 1 else _over_processes(title, work, chunks, workers)
+        results = map(work, chunks) if workers <= 1 else _map_over_processes(title, work, chunks, workers)
         for chunk, result in zip(chunks, results, strict=True):
             bar.update(len(chunk))
             yield result
 
 
-def _over_processes(
+def _map_over_processes(
     title: str, work: Callable[[range], Result], chunks: Sequence[range], workers: int
 ) -> Iterator[Result]:
     load_scipy()
     kind = "fork" if "fork" in multiprocessing.get_all_start_methods() else None  # forked, they need no copy of data
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context(kind), _enter, (work,))
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context(kind), _start_worker, (work,))
     waiting: deque[tuple[range, Future]] = deque()
     try:
         for chunk in chunks:
             waiting.append((chunk, pool.submit(_call, chunk)))
             if len(waiting) > AHEAD * workers:
-                yield _result(waiting)
+                yield _take_first(waiting)
         while waiting:
-            yield _result(waiting)
+            yield _take_first(waiting)
     except BrokenProcessPool as error:
         under_way = [chunk for chunk, future in waiting if not future.done() or future.exception()][:workers]
         numbers = f" at graphs {under_way[0][0]:,} to {under_way[-1][-1]:,}" if under_way else ""
@@ -212,14 +184,14 @@ def _over_processes(
         pool.shutdown(cancel_futures=True)
 
 
-def _result(waiting: deque[tuple[range, Future]]) -> object:
+def _take_first(waiting: deque[tuple[range, Future]]) -> object:
     """Return the first result, which stays among those that are waited for until it is there."""
     result = waiting[0][1].result()
     waiting.popleft()
     return result
 
 
-def _enter(work: Callable[[range], object]) -> None:
+def _start_worker(work: Callable[[range], object]) -> None:
     global _work
     _work = work
     torch.set_num_threads(1)  # each has a core; and threads of a forked process may wait for ever
@@ -239,57 +211,64 @@ def _call(chunk: range) -> object:
 
 
 Job = tuple[int, int, np.ndarray, bool]  # epoch, number of the batch, nodes, filler
-Make = Callable[[int, int, np.ndarray], Data]  # (epoch, number of the batch, nodes) -> batch
 
 
-def own_jobs(plan: Sequence[np.ndarray], epoch: int, rank: int = 0, world_size: int = 1) -> list[Job]:
-    """Return the batches that process ``rank`` of ``world_size`` makes: every so many-th one of the plan.
+class NodeBatchLoader:
+    """Loader of batches that are planned as lists of nodes of one graph: by `_plan` and `_make` of subclasses.
 
-    All processes have equally many: where the batches run out, they get the first ones again, as fillers.
-
-    Args:
-        plan: the nodes of each batch of an epoch.
-        epoch: its number.
-        rank: number of this process.
-        world_size: number of processes.
+    Process ``rank`` of ``world_size`` takes batches rank, rank + world_size, ...; where they run out, one of the first
+    ones again, marked ``batch.filler = True``, which must not count: all processes have equally many.
     """
-    own = [(epoch, number, plan[number], False) for number in range(rank, len(plan), world_size)]
-    missing = -(-len(plan) // world_size) - len(own)
-    return own + [(epoch, number, plan[number], True) for number in range(missing)]
 
+    sharded = True  # yields this process's share only
 
-def made_of(jobs: list[Job], make: Make, num_workers: int, generator: torch.Generator) -> Iterator[Data]:
-    """Return an iterator over the batches of the jobs; fillers are marked ``batch.filler = True``.
+    def __init__(self, seed: int, shuffle: bool, num_workers: int, rank: int, world_size: int) -> None:
+        self.seed, self.shuffle, self.epoch = seed, shuffle, 0
+        self.num_workers, self.rank, self.world_size = num_workers, rank, world_size
+        self.generator = torch.Generator().manual_seed(seed)  # making an iterator draws a seed, not from the model's
 
-    Args:
-        jobs: of `own_jobs`.
-        make: makes a batch; what it draws must not depend on the process.
-        num_workers: processes that make batches in advance.
-        generator: what an iterator draws a seed from when it is made, so that it does not draw from the model's.
+    def set_epoch(self, epoch: int) -> None:
+        """Choose what is drawn in this epoch."""
+        self.epoch = epoch
 
-    Raises (by the iterator):
-        DataError: a process was killed.
-    """
-    loader = DataLoader(
-        _Jobs(make),
-        batch_size=None,
-        sampler=jobs,
-        num_workers=num_workers,
-        pin_memory=torch.cuda.is_available(),
-        generator=generator,
-    )
-    return batches(loader)
+    def __len__(self) -> int:
+        return len(self._jobs())
+
+    def __iter__(self) -> Iterator[Data]:
+        loader = DataLoader(
+            _Jobs(self._make),
+            batch_size=None,
+            sampler=self._jobs(),
+            num_workers=self.num_workers,
+            pin_memory=torch.cuda.is_available(),
+            generator=self.generator,
+        )
+        return batches(loader)
+
+    def _jobs(self) -> list[Job]:
+        plan = self._plan()
+        jobs = [(self.epoch, number, plan[number], False) for number in range(self.rank, len(plan), self.world_size)]
+        missing = -(-len(plan) // self.world_size) - len(jobs)
+        return jobs + [(self.epoch, number, plan[number], True) for number in range(missing)]
+
+    def _plan(self) -> list[np.ndarray]:
+        """Return the nodes of each batch of the epoch."""
+        raise NotImplementedError
+
+    def _make(self, epoch: int, number: int, nodes: np.ndarray) -> Data:
+        """Return a batch; what is drawn must not depend on the process."""
+        raise NotImplementedError
 
 
 class _Jobs(torch.utils.data.Dataset):
     """Makes the batch of a job, in whichever process asks for it."""
 
-    def __init__(self, make: Make) -> None:
+    def __init__(self, make: Callable[[int, int, np.ndarray], Data]) -> None:
         self.make = make
 
     def __getitem__(self, job: Job) -> Data:
-        epoch, number, nodes, filler = job
-        batch = self.make(epoch, number, nodes)
-        if filler:
+        *arguments, is_filler = job
+        batch = self.make(*arguments)
+        if is_filler:
             batch.filler = True
         return batch

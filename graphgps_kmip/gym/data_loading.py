@@ -39,16 +39,15 @@ from graphgps_kmip.data import (
     open_dataset,
     sampled,
 )
-from graphgps_kmip.data.dataset_info import summarize
+from graphgps_kmip.data.dataset_info import columns, summarize
 from graphgps_kmip.data.dataset_record import LEVELS
-from graphgps_kmip.data.graph_changes import in_order, with_normalized_features, with_reverse_edges, with_self_loops
-from graphgps_kmip.data.graph_checks import columns
+from graphgps_kmip.data.graph_changes import order_nodes, with_normalized_features, with_reverse_edges, with_self_loops
 from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
 from graphgps_kmip.data.layer_loader import LayerLoader
 from graphgps_kmip.data.loaders import with_node_budget
 from graphgps_kmip.data.node_loader import FULL_BATCH, NODE2SUBGRAPH, around_nodes
-from graphgps_kmip.data.sets.brec import NUM_PAIRS, numbered_pairs, of_pairs
+from graphgps_kmip.data.sets.brec import NUM_PAIRS, parse_pairs, select_pairs
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, encoding_parts, from_settings
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_defaults import NAME
@@ -222,9 +221,9 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
     dataset = open_dataset(record, root, mode, cfg.dataset.split, _seed("dataset.split_seed"), index, folder)
     if cfg.train.mode == "brec":  # before encodings are computed, which can be large
         if standing_in:  # its pairs are others: of the setting only the form is checked
-            numbered_pairs(cfg.brec.pairs, range(NUM_PAIRS))
-        dataset = of_pairs(dataset, "" if standing_in else cfg.brec.pairs)
-    dataset = in_order(dataset, cfg.prep.node_order, cfg.seed)
+            parse_pairs(cfg.brec.pairs, range(NUM_PAIRS))
+        dataset = select_pairs(dataset, "" if standing_in else cfg.brec.pairs)
+    dataset = order_nodes(dataset, cfg.prep.node_order, cfg.seed)
     if record.level == "node":
         dataset = _prepared(dataset, record)
     elif cfg.dataset.normalize_features:

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset
 
 from graphgps_kmip.data import point_clouds
-from graphgps_kmip.data.point_clouds import Cloud, CloudDataset, CloudSource, open_clouds
+from graphgps_kmip.data.point_clouds import Cloud, CloudGraphs, CloudSource
 from graphgps_kmip.encoding.knn import nearest_neighbors
 
 CLASSES, K = 4, 3
@@ -42,12 +42,12 @@ def home(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
-def same(one: object, other: object) -> bool:
-    return all(torch.equal(one[key], other[key]) for key in ("x", "pos", "y", "edge_index", "edge_attr"))
+def same(left: object, right: object) -> bool:
+    return all(torch.equal(left[key], right[key]) for key in ("x", "pos", "y", "edge_index", "edge_attr"))
 
 
 def test_what_is_read_is_what_was_written_with_the_nearest_neighbours(home: str) -> None:
-    dataset = CloudDataset(home, source(), distance=True)
+    dataset = CloudGraphs(home, source(), distance=True)
     assert len(dataset) == len(SIZES)
     for number, graph in enumerate(dataset):
         x, y, *_ = cloud(number)
@@ -62,7 +62,7 @@ def test_what_is_read_is_what_was_written_with_the_nearest_neighbours(home: str)
 
 
 def test_coordinates_may_be_changed_without_the_features_and_neither_changes_the_next_reading(home: str) -> None:
-    dataset = CloudDataset(home, source())
+    dataset = CloudGraphs(home, source())
     graph = dataset[2]
     graph.pos *= 2
     assert graph.x.tolist() == cloud(2).x.tolist()
@@ -73,12 +73,12 @@ def test_coordinates_may_be_changed_without_the_features_and_neither_changes_the
 def test_neighbours_kept_on_disk_give_the_same_graphs_and_are_not_searched_again(
     home: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = list(CloudDataset(home, source(), distance=True))
-    CloudDataset(home, source(), cache=True)
+    expected = list(CloudGraphs(home, source(), distance=True))
+    CloudGraphs(home, source(), cache=True)
     monkeypatch.setattr("graphgps_kmip.data.point_clouds.nearest_neighbors", None)
-    kept = CloudDataset(home, source(), distance=True, cache=True)
-    assert all(same(one, other) for one, other in zip(kept, expected, strict=True))
-    row = kept._neighbors[2]["neighbors"]
+    stored = CloudGraphs(home, source(), distance=True, cache=True)
+    assert all(same(left, right) for left, right in zip(stored, expected, strict=True))
+    row = stored._neighbors[2]["neighbors"]
     assert (row.dtype, row.numel()) == (torch.int32, 30 * K)
 
 
@@ -88,12 +88,12 @@ def test_clouds_are_written_while_they_are_read(home: str, monkeypatch: pytest.M
 
     def watched(_raw: Path) -> Iterator[Cloud]:
         for number in range(40):
-            one = cloud(number)
-            seen.append(weakref.ref(one.x))
+            new_cloud = cloud(number)
+            seen.append(weakref.ref(new_cloud.x))
             most.append(sum(ref() is not None for ref in seen))
-            yield one
+            yield new_cloud
 
-    assert len(CloudDataset(home, source(reader=watched))) == 40
+    assert len(CloudGraphs(home, source(reader=watched))) == 40
     assert max(most) <= 2 * 4 + 1  # a batch that is being written, the next one
 
 
@@ -103,53 +103,41 @@ def test_a_kill_while_writing_leaves_no_file_of_points(home: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        CloudDataset(home, source(reader=killed))
+        CloudGraphs(home, source(reader=killed))
     assert not (Path(home) / "processed/points.db").exists()
-    assert len(CloudDataset(home, source())) == len(SIZES)
+    assert len(CloudGraphs(home, source())) == len(SIZES)
 
 
 class Owner(Dataset):
     """Tells which process reads, and whether its connection is the one that the parent opened."""
 
-    def __init__(self, clouds: CloudDataset) -> None:
-        self.clouds, self.parent = clouds, clouds.db
+    def __init__(self, clouds: CloudGraphs) -> None:
+        self.clouds, self.parent = clouds, clouds._points.database
 
     def __len__(self) -> int:
         return len(self.clouds)
 
     def __getitem__(self, index: int) -> tuple[int, bool, float]:
-        return os.getpid(), self.clouds.db is self.parent, float(self.clouds[index].x.sum())
+        return os.getpid(), self.clouds._points.database is self.parent, float(self.clouds[index].x.sum())
 
 
 def test_a_forked_worker_opens_its_own_connection(home: str) -> None:
-    clouds = CloudDataset(home, source())
+    clouds = CloudGraphs(home, source())
     sums = [float(graph.x.sum()) for graph in clouds]
     loader = DataLoader(Owner(clouds), batch_size=None, num_workers=2, multiprocessing_context="fork")
-    processes, shared, found = zip(*loader, strict=True)
+    processes, shared, result = zip(*loader, strict=True)
     assert len(set(processes)) == 2
     assert os.getpid() not in processes
     assert not any(shared)
-    assert list(found) == sums
+    assert list(result) == sums
     assert float(clouds[0].x.sum()) == sums[0]
 
 
 def test_pickling_leaves_the_connection_behind(home: str) -> None:
-    clouds = CloudDataset(home, source(), distance=True, cache=True)
+    clouds = CloudGraphs(home, source(), distance=True, cache=True)
     copy = pickle.loads(pickle.dumps(clouds))
     assert same(copy[4], clouds[4])
-    assert copy.db is not clouds.db
-
-
-def test_parts_of_the_data_set_are_read_in_their_order(home: str) -> None:
-    batch = Subset(CloudDataset(home, source()), [4, 0, 4]).__getitems__([2, 1])
-    assert [graph.num_nodes for graph in batch] == [12, 7]
-
-
-def test_given_validation_clouds_are_kept(home: str) -> None:
-    def given(_raw: Path) -> Iterator[Cloud]:
-        return (cloud(number)._replace(part=part) for number, part in enumerate(("val", "train", "test", "val")))
-
-    assert [part.tolist() for part in open_clouds(home, source(reader=given)).splits] == [[1], [0, 3], [2]]
+    assert copy._points.database is not clouds._points.database
 
 
 def test_too_few_training_clouds_to_draw_from_are_refused(home: str) -> None:
@@ -157,15 +145,15 @@ def test_too_few_training_clouds_to_draw_from_are_refused(home: str) -> None:
         return (cloud(number)._replace(part=part) for number, part in enumerate(("train", "test")))
 
     with pytest.raises(ValueError, match="1 of 1 training clouds cannot validate"):
-        CloudDataset(home, source(reader=few))
+        CloudGraphs(home, source(reader=few))
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], lambda content: b"?" * len(content)])
 def test_a_damaged_database_is_named_with_the_fix(home: str, damage: Callable[[bytes], bytes]) -> None:
-    CloudDataset(home, source(400))
+    CloudGraphs(home, source(400))
     path = Path(home) / "processed/points.db"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(
         ValueError, match=rf"{path}: row 399 cannot be read \(.*\): remove the folder .*processed and st"
     ):
-        CloudDataset(home, source())
+        CloudGraphs(home, source())

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch_geometric.data import Data
 from torch_geometric.graphgym import loader as graphgym_loader
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import set_cfg
@@ -50,16 +49,3 @@ def test_the_stock_create_loader_divides_graphs(
     assert seen == [[0, 1, 2, 3, 4], [5], [6]]
     assert (cfg.share.dim_in, cfg.share.dim_out, cfg.share.num_splits) == (2, 3, 3), "a class without a graph counts"
     assert len(dataset.part("train")) == 5, "what the stock function deletes is not the data set's own split"
-
-
-@pytest.mark.filterwarnings("ignore:.pin_memory.:UserWarning")
-def test_the_stock_create_loader_gives_the_divided_graph_three_times(
-    monkeypatch: pytest.MonkeyPatch, divided: Data
-) -> None:
-    dataset = GraphDataset([divided])
-    loaders, _ = stock_loaders(monkeypatch, dataset, "node")
-    assert len(loaders) == 3
-    del dataset.data.val_mask
-    for loader in loaders:
-        (batch,) = loader
-        torch.testing.assert_close(batch.val_mask, divided.val_mask)

@@ -34,14 +34,16 @@ def test_both_draw_the_same_edges(how: str, kind: str, threads: int, monkeypatch
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     nodes = torch.randperm(len(DEGREES), generator=torch.Generator().manual_seed(1))[:300]
-    cases = [(k, repeat, chosen) for k in (1, 5, 12, 13, 100) for repeat in (False, True) for chosen in (None, nodes)]
+    cases = [
+        (k, repeat, selected) for k in (1, 5, 12, 13, 100) for repeat in (False, True) for selected in (None, nodes)
+    ]
     try:
-        fast = [draw_edges(KINDS[kind], k, how, (4, k, 1), chosen, repeat) for k, repeat, chosen in cases]
+        fast = [draw_edges(KINDS[kind], k, how, (4, k, 1), selected, repeat) for k, repeat, selected in cases]
     finally:
         torch.set_num_threads(before)
     monkeypatch.setattr(edge_sampling, "unavailable_reason", lambda *_: "no compiler")
-    for (k, repeat, chosen), (ids, counts) in zip(cases, fast, strict=True):
-        slow_ids, slow_counts = draw_edges(KINDS[kind], k, how, (4, k, 1), chosen, repeat)
+    for (k, repeat, selected), (ids, counts) in zip(cases, fast, strict=True):
+        slow_ids, slow_counts = draw_edges(KINDS[kind], k, how, (4, k, 1), selected, repeat)
         assert torch.equal(counts, slow_counts)
         assert torch.equal(ids, slow_ids)
 
@@ -69,8 +71,8 @@ def test_both_number_the_rows_of_a_layer_alike(num_nodes: int, monkeypatch: pyte
         monkeypatch.setattr(layer_loader, "unavailable_reason", lambda *_: None)
         fast = with_sources(rows, source, num_nodes)
         monkeypatch.setattr(layer_loader, "unavailable_reason", lambda *_: "no compiler")
-        for one, other in zip(fast, with_sources(rows, source, num_nodes), strict=True):
-            assert torch.equal(one, other)
+        for item, other in zip(fast, with_sources(rows, source, num_nodes), strict=True):
+            assert torch.equal(item, other)
 
 
 @pytest.mark.parametrize("reason", [pytest.param(None, marks=NEEDS_C, id="C"), pytest.param("none", id="sorting")])

@@ -8,7 +8,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import to_dense_adj, to_undirected
 
 from graphgps_kmip.data.dataset import GraphDataset
-from graphgps_kmip.data.graph_changes import ORDERS, in_order, node_order, with_reverse_edges, with_self_loops
+from graphgps_kmip.data.graph_changes import ORDERS, node_order, order_nodes, with_reverse_edges, with_self_loops
 
 
 def path(labels: list[int]) -> Data:
@@ -39,7 +39,7 @@ def test_the_degree_order_begins_with_the_hub_and_keeps_ties_as_they_are() -> No
     assert node_order(star, "degree").tolist() == [2, 0, 1, 3, 4]
 
 
-def test_components_stand_one_behind_the_other() -> None:
+def test_one_component_comes_after_the_other() -> None:
     both = Data(edge_index=torch.tensor([[0, 2, 4, 1, 3], [2, 4, 6, 3, 5]]), num_nodes=8)
     for kind in ("bfs", "spectral"):
         order = node_order(both, kind).tolist()
@@ -59,20 +59,20 @@ def test_random_orders_depend_on_seed_and_graph_only() -> None:
 @pytest.mark.parametrize("size", [1, 2, 6])
 def test_an_ordered_graph_is_the_same_graph(kind: str, size: int) -> None:
     graph = path(sorted(PATH[:size], key=PATH.index) if size == 6 else list(range(size)))
-    found = in_order(GraphDataset([graph, graph]), kind, seed=3)[1]
+    result = order_nodes(GraphDataset([graph, graph]), kind, seed=3)[1]
     order = node_order(graph, kind, seed=3, number=1)
-    assert torch.equal(found.x, graph.x[order])
-    assert torch.equal(found.y, order)
-    assert torch.equal(found.train_mask, graph.train_mask[order])
+    assert torch.equal(result.x, graph.x[order])
+    assert torch.equal(result.y, order)
+    assert torch.equal(result.train_mask, graph.train_mask[order])
     if size > 1:
         before = to_dense_adj(graph.edge_index, edge_attr=graph.edge_attr, max_num_nodes=size)[0]
-        after = to_dense_adj(found.edge_index, edge_attr=found.edge_attr, max_num_nodes=size)[0]
+        after = to_dense_adj(result.edge_index, edge_attr=result.edge_attr, max_num_nodes=size)[0]
         assert torch.equal(after, before[order][:, order])
 
 
 def test_the_natural_order_changes_nothing_and_another_name_is_refused() -> None:
     dataset = GraphDataset([path(PATH)])
-    assert in_order(dataset, "natural", 0) is dataset
+    assert order_nodes(dataset, "natural", 0) is dataset
     with pytest.raises(ValueError, match="prep.node_order"):
         node_order(dataset.graphs[0], "spectrall")
 
@@ -89,27 +89,21 @@ def graph(attr: bool) -> Data:
 def edges(graph: Data) -> dict[tuple[int, int], float | None]:
     values = [None] * graph.num_edges if graph.edge_attr is None else graph.edge_attr.flatten().tolist()
     pairs = [tuple(pair) for pair in graph.edge_index.T.tolist()]
-    assert len(set(pairs)) == len(pairs), "an edge stands twice"
+    assert len(set(pairs)) == len(pairs), "an edge is there twice"
     return dict(zip(pairs, values, strict=True))
 
 
 @pytest.mark.parametrize("attr", [False, True])
 def test_reverse_edges_are_added_where_they_are_missing(attr: bool) -> None:
-    given = graph(attr)
+    original = graph(attr)
     want = {(0, 1): 2.0, (1, 0): 2.0, (1, 2): 5.0, (2, 1): 5.0, (3, 3): 7.0}
-    assert edges(with_reverse_edges(given)) == {pair: value if attr else None for pair, value in want.items()}
-    assert edges(given) == edges(graph(attr)), "the graph itself has changed"
+    assert edges(with_reverse_edges(original)) == {pair: value if attr else None for pair, value in want.items()}
+    assert edges(original) == edges(graph(attr)), "the graph itself has changed"
 
 
 @pytest.mark.parametrize("attr", [False, True])
 def test_each_node_gets_one_loop(attr: bool) -> None:
-    found = edges(with_self_loops(graph(attr)))
-    assert {pair for pair in found if pair[0] == pair[1]} == {(i, i) for i in range(5)}
-    assert {pair for pair in found if pair[0] != pair[1]} == {(0, 1), (1, 0), (1, 2)}
-    assert found[3, 3] == (0.0 if attr else None)
-
-
-def test_a_graph_without_edges_stays_so_and_gets_loops() -> None:
-    empty = Data(x=torch.zeros(2, 1), edge_index=torch.zeros(2, 0, dtype=torch.long))
-    assert with_reverse_edges(empty).num_edges == 0
-    assert edges(with_self_loops(empty)) == {(0, 0): None, (1, 1): None}
+    result = edges(with_self_loops(graph(attr)))
+    assert {pair for pair in result if pair[0] == pair[1]} == {(i, i) for i in range(5)}
+    assert {pair for pair in result if pair[0] != pair[1]} == {(0, 1), (1, 0), (1, 2)}
+    assert result[3, 3] == (0.0 if attr else None)

@@ -75,50 +75,34 @@ WRONG = {
     "a picture for each node": (arrays(x=np.ones((3, 2, 2))), r"x must be .* got shape \(3, 2, 2\): flatten"),
     "no features": (arrays(x=np.ones((3, 0))), r"x must be .* got shape \(3, 0\): .* a column of ones"),
     "complex numbers": (arrays(x=np.full((3, 2), 1j)), "x must be a dense tensor of real numbers, got .*complex128"),
-    "words": (arrays(x=[["a", "b"]] * 3), "x must be numbers, got ndarray"),
+    "text": (arrays(x=[["a", "b"]] * 3), "x must be numbers, got ndarray"),
     "a name of mini-batches": (arrays(batch=[0, 0, 0]), "batch is a name that graphs and mini-batches use"),
     "objects": (arrays(y=np.array([None, "a"])), r"it cannot be used \(ValueError: Object arrays cannot be loaded"),
 }
 
 
-@pytest.mark.parametrize(("content", "words"), WRONG.values(), ids=WRONG)
-def test_wrong_content_is_one_line_that_names_the_file(content: dict[str, Any], words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("content", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_content_is_one_line_that_names_the_file(content: dict[str, Any], message: str, tmp_path: Path) -> None:
     folder = write(tmp_path / "mine", {"0.npz": arrays(), "1.npz": content, "2.npz": arrays()})
-    with pytest.raises(DataError, match=rf"mine/1.npz: {words}") as raised:
+    with pytest.raises(DataError, match=rf"mine/1.npz: {message}") as raised:
         opened(folder)
     assert "\n" not in str(raised.value)
 
 
-MISFITS = {
-    "rows for columns": (arrays(edge_index=np.array(EDGES).T), r"edge_index must be int64 \(2, E\)"),
-    "nodes from 1": (arrays(edge_index=np.array(EDGES) + 1), "edge_index names nodes outside 0..2"),
-    "too few labels": (arrays(y=[0, 1]), r"y must have shape \(1,\), got \(2,\)"),
-    "too few edge features": (arrays(edge_attr=[1, 2]), "edge_attr has 2 rows for 3 edges"),
-    "too few positions": (arrays(pos=np.ones((2, 3))), "pos has 2 rows for 3 nodes"),
-    "NaN in x": (arrays(x=[[1.0, 2.0], [np.nan, 1.0], [0, 0]]), r"x holds NaN in row 1, column 0 \(1 of 6 values\)"),
-    "too large for float32": (arrays(x=np.full((3, 2), 1e300)), "x holds an infinite value in row 0"),
-}
-
-
-@pytest.mark.parametrize(("content", "words"), MISFITS.values(), ids=MISFITS)
-def test_parts_of_a_graph_that_do_not_fit_name_graph_and_file(
-    content: dict[str, Any], words: str, tmp_path: Path
-) -> None:
-    alike = {key: content[key] for key in ("edge_attr", "pos") if key in content}
-    alike = {key: np.ones((3, 3) if key == "pos" else 3) for key in alike}
-    others = {f"{number}.npz": arrays(number, **alike) for number in range(2, 8)}
-    folder = write(tmp_path / "mine", {"0.npz": arrays(**alike), "1.npz": content, **others})
-    with pytest.raises(DataError, match=rf"mine, graph 1 \(.*mine/1.npz\): {words}"):
+def test_parts_of_a_graph_that_do_not_fit_name_graph_and_file(tmp_path: Path) -> None:
+    files = {f"{number}.npz": arrays(number) for number in range(8)} | {"1.npz": arrays(x=np.full((3, 2), 1e300))}
+    folder = write(tmp_path / "mine", files)
+    with pytest.raises(DataError, match=r"mine, graph 1 \(.*mine/1.npz\): x holds an infinite value in row 0"):
         DatasetInfo.of(opened(folder, level="graph"), folder_record("mine", tmp_path, level="graph"))
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [(["x", "y"], "graph 0: a graph must be a Data or a dict of tensors, got str"),
      ([tensors(), {**tensors(), "y": "cat"}], "graph 1: y must be numbers, got str")],
 )  # fmt: skip
-def test_a_wrong_graph_in_a_list_is_named_by_its_number(content: Any, words: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"0.pt, {words}"):
+def test_a_wrong_graph_in_a_list_is_named_by_its_number(content: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"0.pt, {message}"):
         opened(write(tmp_path / "mine", {"0.pt": content}))
 
 
@@ -140,14 +124,6 @@ def test_half_a_file_is_named(name: str, left: int, tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:left])
     with pytest.raises(DataError, match=rf"mine/{name}: it cannot be used"):
         opened(file.parent)
-
-
-def test_a_folder_without_parts_is_divided_the_same_way_in_every_run(tmp_path: Path) -> None:
-    folder = write(tmp_path / "mine", {f"{number}.npz": arrays(number) for number in range(20)})
-    first, second = opened(folder).splits, opened(folder).splits
-    assert [len(part) for part in first] == [12, 4, 4]
-    for one, other in zip(first, second, strict=True):
-        torch.testing.assert_close(one, other)
 
 
 def test_three_folders_are_the_split(tmp_path: Path) -> None:
@@ -203,16 +179,17 @@ LAYOUTS = {
     "no files": (("notes.txt",), r"mine: there are no graph files \(.pt or .npz\); it has notes.txt"),
     "an empty part": (("train/a.npz", "val/a.npz", "test/a.csv"), "mine/test: there are no graph files .*has a.csv"),
     "a part is missing": (("train/a.npz", "valid/a.npz", "test/a.npz"), "a folder val is missing .*test, train, valid"),
-    "files beside parts": (("a.npz", "train/a.npz", "val/a.npz", "test/a.npz"), "mine: graph files are in it and in"),
+    "no graphs": (("a.pt",), "mine: its files hold no graphs"),
+    "files next to parts": (("a.npz", "train/a.npz", "val/a.npz", "test/a.npz"), "mine: graph files are in it and in"),
 }
 
 
-@pytest.mark.parametrize(("names", "words"), LAYOUTS.values(), ids=LAYOUTS)
-def test_a_folder_that_is_not_laid_out_as_it_should_be_is_told_so(
-    names: tuple[str, ...], words: str, tmp_path: Path
+@pytest.mark.parametrize(("names", "message"), LAYOUTS.values(), ids=LAYOUTS)
+def test_a_folder_that_is_not_laid_out_as_it_should_be_is_named(
+    names: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
     folder = write(tmp_path / "mine", {name: arrays() if name.endswith(".npz") else [] for name in names})
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=message):
         opened(folder)
 
 
@@ -236,34 +213,27 @@ DIFFERENT = {
 }
 
 
-@pytest.mark.parametrize(("changes", "words"), DIFFERENT.values(), ids=DIFFERENT)
-def test_graphs_that_no_batch_can_join_are_named(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("changes", "message"), DIFFERENT.values(), ids=DIFFERENT)
+def test_graphs_that_no_batch_can_join_are_named(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     files = {f"{number}.npz": arrays(number, **(changes if number == 1 else {})) for number in range(5)}
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=message):
         opened(write(tmp_path / "mine", files))
 
 
 LABELS = {
     "a class of a million": ({"y": 1_000_000}, "classification", "y holds class 1,000,000, and there are 4 different"),
-    "a fraction": ({"y": 0.5}, "classification", "class labels must be whole numbers from 0, got 0.5"),
     "a number": ({"y": 0.5}, "classification", r".* or predict numbers \(task_type regression; of a folder"),
-    "a negative class": ({"y": -1}, "classification", "class labels must be whole numbers from 0, got -1"),
-    "an unknown class": ({"y": np.nan}, "classification", "class labels must be whole numbers from 0, got nan"),
-    "an unknown target": ({"y": np.nan}, "regression", "y holds NaN in row 0, column 0"),
     "a label of 7": ({"y": 7}, "classification_multilabel", "y holds 7: .* labels are 0, 1, or NaN for unknown"),
-    "labels of nodes": ({"y": [0, 1, 2]}, "classification", r"y must have shape \(1,\), got \(3,\)"),
 }
 
 
-@pytest.mark.parametrize(("changes", "task_type", "words"), LABELS.values(), ids=LABELS)
+@pytest.mark.parametrize(("changes", "task_type", "message"), LABELS.values(), ids=LABELS)
 def test_a_label_that_the_task_cannot_use_names_graph_and_file(
-    changes: dict[str, Any], task_type: str, words: str, tmp_path: Path
+    changes: dict[str, Any], task_type: str, message: str, tmp_path: Path
 ) -> None:
-    multi = task_type == "classification_multilabel"
-    files = {f"{n}.npz": arrays(n, **({"y": n % 2} if multi else {})) for n in range(10)}
-    files["3.npz"] = arrays(3, **changes)
-    folder = write(tmp_path / "mine", files)
-    with pytest.raises(DataError, match=rf"^mine, graph 3 \(.*/mine/3.npz\): {words}"):
+    files = {f"{n}.npz": arrays(n, **({"y": n % 2} if task_type != "classification" else {})) for n in range(10)}
+    folder = write(tmp_path / "mine", files | {"3.npz": arrays(3, **changes)})
+    with pytest.raises(DataError, match=rf"^mine, graph 3 \(.*/mine/3.npz\): {message}"):
         DatasetInfo.of(opened(folder, task_type), folder_record("mine", tmp_path, task_type))
 
 
@@ -283,32 +253,7 @@ def test_floats_of_many_values_are_classes_or_numbers_by_choice_alone(tmp_path: 
     assert opened(folder, "regression").graphs[29].y.tolist() == [58.0]
     whole = write(tmp_path / "whole", {f"{number}.npz": arrays(y=2 * number) for number in range(30)})
     few = write(tmp_path / "few", {f"{number}.npz": arrays(y=number % 20 * 1.0) for number in range(30)})
-    assert [opened(one).graphs[19].y.tolist() for one in (whole, few)] == [[38], [19]]
-
-
-def test_masks_that_overlap_name_the_node(tmp_path: Path) -> None:
-    masks = {"train_mask": [1, 1, 0], "val_mask": [0, 1, 0], "test_mask": [0, 0, 1]}
-    folder = write(tmp_path / "mine", {"a.npz": arrays(y=[0, 1, 2], **masks)})
-    with pytest.raises(DataError, match=r"node 1 of mine is in the splits more than once \(train and val\)"):
-        DatasetInfo.of(opened(folder), folder_record("mine", tmp_path))
-
-
-def test_files_without_graphs_are_told_so(tmp_path: Path) -> None:
-    folder = write(tmp_path / "mine", {"a.pt": []})
-    for level in ("", "graph"):
-        with pytest.raises(DataError, match="mine: its files hold no graphs"):
-            opened(folder, level=level)
-    one = [tensors()]
-    folder = write(tmp_path / "parts", {"train/a.pt": one, "val/a.pt": [], "test/a.pt": one})
-    with pytest.raises(DataError, match="parts: the val split is empty"):
-        DatasetInfo.of(opened(folder), folder_record("parts", tmp_path))
-
-
-def test_a_folder_has_no_synthetic_stand_in(tmp_path: Path) -> None:
-    write(tmp_path / "mine", {"0.npz": arrays()})
-    record = folder_record("mine", tmp_path)
-    with pytest.raises(ValueError, match="dataset.sample: nothing is known of mine but its files"):
-        record.sample(record, 0)
+    assert [opened(other).graphs[19].y.tolist() for other in (whole, few)] == [[38], [19]]
 
 
 def block(language: str) -> str:

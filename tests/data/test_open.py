@@ -55,17 +55,14 @@ def test_a_kept_split_that_is_damaged_is_one_line(tmp_path: Path, rings: Rings, 
         open_dataset(record, tmp_path)
 
 
-def test_a_kept_split_of_other_data_is_refused(tmp_path: Path, rings: Rings) -> None:
+def test_a_stored_split_of_other_data_is_refused_and_one_that_cannot_be_stored_costs_a_warning(
+    tmp_path: Path, rings: Rings, caplog: pytest.LogCaptureFixture
+) -> None:
     open_dataset(record_of(rings(20).graphs), tmp_path)
     with pytest.raises(DataError, match="this split is not one of 25 samples"):
         open_dataset(record_of(rings(25).graphs), tmp_path)
-
-
-def test_a_folder_that_cannot_be_written_costs_only_the_keeping(
-    tmp_path: Path, rings: Rings, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "splits").write_text("a file")
-    assert len(open_dataset(record_of(rings(20).graphs), tmp_path).splits.train) == 12
+    (tmp_path / "file").write_text("")
+    assert len(open_dataset(record_of(rings(20).graphs), split_dir=tmp_path / "file").splits.train) == 12
     assert "its random split is not kept" in caplog.text
 
 
@@ -90,6 +87,7 @@ def test_folds_test_every_graph_once_and_the_next_fold_validates(tmp_path: Path,
         ("cv-kfold-50", 0, "20 samples cannot be divided into 50 folds: .*: take fewer folds"),
         ("cv-kfold-", 0, r"dataset\.split_mode must be one of"),
         ("standard", 1, "has 1 splits, numbered from 0, got 1"),
+        ("fixed", 0, r"dataset\.split_mode must be one of standard, .*got 'fixed'"),
     ],
 )
 def test_a_split_that_does_not_exist_is_one_line(rings: Rings, mode: str, index: int, line: str) -> None:
@@ -97,10 +95,12 @@ def test_a_split_that_does_not_exist_is_one_line(rings: Rings, mode: str, index:
         open_dataset(record_of(rings(20)), "", mode, split_index=index)
 
 
-def test_stratified_folds_want_one_class_a_graph(rings: Rings) -> None:
+def test_stratified_folds_need_one_class_for_each_graph_and_a_data_set_a_graph(rings: Rings) -> None:
     record = replace(record_of(rings(20)), task_type="regression")
     with pytest.raises(ValueError, match="needs one class for each graph: use cv-kfold"):
         open_dataset(record, "", "cv-stratifiedkfold-5")
+    with pytest.raises(ValueError, match="Mine/rings: the data set has no graphs"):
+        open_dataset(record_of([]), "")
 
 
 def test_one_of_several_masks_is_chosen_by_its_number(divided: Data) -> None:
@@ -109,9 +109,9 @@ def test_one_of_several_masks_is_chosen_by_its_number(divided: Data) -> None:
     graph.train_mask, graph.val_mask = columns, columns.roll(2, dims=0)  # the test mask is one for both, as in WikiCS
     record = record_of(graph, "node")
     for index in (0, 1):
-        chosen = open_dataset(record, "", split_index=index).graphs[0]
-        assert chosen.train_mask.tolist() == columns[:, index].tolist()
-        assert chosen.test_mask.tolist() == divided.test_mask.tolist()
+        selected = open_dataset(record, "", split_index=index).graphs[0]
+        assert selected.train_mask.tolist() == columns[:, index].tolist()
+        assert selected.test_mask.tolist() == divided.test_mask.tolist()
     with pytest.raises(ValueError, match="has 2 splits, numbered from 0, got 2"):
         open_dataset(record, "", split_index=2)
     assert graph.train_mask.dim() == 2
@@ -155,8 +155,8 @@ def test_own_splits_are_kept_unless_a_random_one_is_asked_for(rings: Callable[[i
 
 
 def test_one_graph_with_masks_keeps_them_and_without_gets_some(divided: Data) -> None:
-    kept = open_dataset(record_of(divided, "node"), "")
-    assert kept.graphs[0].val_mask.tolist() == divided.val_mask.tolist()
+    stored = open_dataset(record_of(divided, "node"), "")
+    assert stored.graphs[0].val_mask.tolist() == divided.val_mask.tolist()
     bare = Data(x=divided.x, edge_index=divided.edge_index, y=divided.y)
     masks = open_dataset(record_of([bare], "node"), "").graphs[0]
     assert [int(masks[f"{split}_mask"].sum()) for split in ("train", "val", "test")] == [6, 2, 2]
@@ -164,13 +164,6 @@ def test_one_graph_with_masks_keeps_them_and_without_gets_some(divided: Data) ->
     assert "train_mask" not in bare
     redrawn = open_dataset(record_of(divided, "node"), "", "random", seed=5).graphs[0]
     assert not torch.equal(redrawn.train_mask, divided.train_mask)
-
-
-def test_no_graphs_or_an_unknown_split_mode_are_refused() -> None:
-    with pytest.raises(ValueError, match="Mine/rings: the data set has no graphs"):
-        open_dataset(record_of([]), "")
-    with pytest.raises(ValueError, match=r"dataset\.split_mode must be one of standard, .*got 'fixed'"):
-        open_dataset(record_of([]), "", "fixed")
 
 
 @pytest.mark.parametrize("labels", [None, [0, 1] * 25], ids=["plain", "stratified"])

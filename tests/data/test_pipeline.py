@@ -25,9 +25,9 @@ def epoch_of(loader: GraphLoader, epoch: int) -> list[list[int]]:
     return [numbers(batch) for batch in loader]
 
 
-@pytest.mark.parametrize("num", [1, 2, 3, 7, 8, 9])
-@pytest.mark.parametrize("batch_size", [1, 3, 4, 20])
-@pytest.mark.parametrize("world_size", [1, 2, 3, 4])
+@pytest.mark.parametrize("num", [1, 3, 8, 9])
+@pytest.mark.parametrize("batch_size", [1, 4, 20])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_processes_share_the_same_global_batches(
     num: int, batch_size: int, world_size: int, shuffle: bool, rings: Callable[[int], GraphDataset]
@@ -142,33 +142,25 @@ def plan(max_nodes: int, seed: int | None = 0, epoch: int = 0, rank: int = 0, wo
     return list(batches)
 
 
-@pytest.mark.parametrize("max_nodes", [1, 5, 12, 13, 40, 1000])
-def test_every_graph_comes_once_and_only_a_graph_alone_exceeds_the_budget(max_nodes: int) -> None:
+@pytest.mark.parametrize("max_nodes", [1, 13, 20, 1000])
+def test_a_batch_of_a_budget_ends_only_where_the_next_graph_would_not_fit(max_nodes: int) -> None:
     batches = plan(max_nodes)
     assert sorted(chain.from_iterable(batches)) == list(range(len(SIZES)))
-    assert all(batch for batch in batches)
-    for batch in batches:
+    for batch, following in zip(batches, [*batches[1:], []], strict=True):
         assert sum(SIZES[graph] for graph in batch) <= max_nodes or len(batch) == 1
-
-
-def test_a_batch_ends_only_where_the_next_graph_would_not_fit() -> None:
+        assert not following or sum(SIZES[graph] for graph in [*batch, following[0]]) > max_nodes
     assert plan(13, seed=None) == [[0, 1, 2], [3, 4], [5], [6, 7, 8], [9]]
-    for batch, following in zip(plan(20), plan(20)[1:], strict=False):
-        assert sum(SIZES[graph] for graph in [*batch, following[0]]) > 20
 
 
-def test_the_order_is_that_of_the_plain_loader_and_changes_with_seed_and_epoch() -> None:
+def test_the_order_of_a_budget_is_that_of_the_plain_loader_and_processes_share_its_batches() -> None:
     expected = np.random.default_rng((7, 3)).permutation(len(SIZES)).tolist()
-    assert list(chain.from_iterable(plan(13, seed=7, epoch=3))) == expected
-    assert plan(13, seed=7, epoch=3) == plan(13, seed=7, epoch=3)
+    whole = plan(13, seed=7, epoch=3)
+    assert list(chain.from_iterable(whole)) == expected
     assert len({str(plan(13, seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}) == 4
-
-
-@pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_processes_share_the_batches_of_a_budget(world_size: int) -> None:
-    shares = [plan(13, rank=rank, world_size=world_size) for rank in range(world_size)]
-    for step, whole in enumerate(plan(13)):
-        assert [share[step] for share in shares] == [whole[rank::world_size] for rank in range(world_size)]
+    shares = [plan(13, seed=7, epoch=3, rank=rank, world_size=3) for rank in range(3)]
+    assert [list(step) for step in zip(*shares, strict=True)] == [
+        [batch[rank::3] for rank in range(3)] for batch in whole
+    ]
 
 
 def test_a_loader_takes_the_budget_and_the_one_that_it_was_made_from_stays_as_it_is() -> None:
@@ -176,10 +168,10 @@ def test_a_loader_takes_the_budget_and_the_one_that_it_was_made_from_stays_as_it
     plain = GraphLoader(graphs, 2, seed=5, shuffle=True, world_size=2, rank=1)
     loader = with_node_budget(plain, 13)
     loader.set_epoch(4)
-    found = [[] if "filler" in batch else batch.x[batch.ptr[:-1], 0].int().tolist() for batch in loader]
-    assert found == plan(13, seed=5, epoch=4, rank=1, world_size=2)
-    assert [] in found  # its share of a batch of one graph is a filler
-    assert len(loader) == len(found)
+    batches = [numbers(batch) for batch in loader]
+    assert batches == plan(13, seed=5, epoch=4, rank=1, world_size=2)
+    assert [] in batches  # its share of a batch of one graph is a filler
+    assert len(loader) == len(batches)
     assert len(plain) == 5
     assert plain.batches.epoch == 0
 

@@ -37,7 +37,7 @@ from graphgps_kmip.data import (
     open_dataset,
     raw_files,
 )
-from graphgps_kmip.data.dataset_info import kept_summary
+from graphgps_kmip.data.dataset_info import load_or_summarize
 from graphgps_kmip.data.precomputed_encodings import encoded
 from graphgps_kmip.data.raw_files import SHA256, unpack
 from tests.data.toy_encodings import Rings, folders, ones
@@ -118,15 +118,10 @@ def test_without_files_and_network_one_line_says_what_to_do_and_deletes_nothing(
     with pytest.raises(DataError) as caught:
         open_dataset(RECORD, tmp_path)
     line = str(caught.value)
-    for part in (
-        "Numbers: raw files are missing (no address of them is known)",
-        "place raw/two.pt",
-        "numbers.zip as downloaded",
-    ):
-        assert part in line
-    for part in ("from numbers.example", str(tmp_path / "Numbers"), "dataset.sample True"):
-        assert part in line
-    assert "one.pt" not in line
+    start = (
+        "Numbers: raw files are missing (no address of them is known): place raw/two.pt (or numbers.zip as downloaded)"
+    )
+    assert line.startswith(f"{start} from numbers.example into {tmp_path / 'Numbers'}, or set dataset.sample True")
     assert (raw / "one.pt").exists()
 
 
@@ -199,8 +194,8 @@ def test_a_download_ends_whole_or_not_at_all(
     if damage == "ends early":
         answer = addinfourl(io.BytesIO(content[:100]), {"Content-Length": str(len(content))}, "")
         monkeypatch.setattr(raw_files, "urlopen", lambda *_, **__: answer)
-    words = r"File is not a zip file|the download ended after 100 of "
-    with pytest.raises(DataError, match=rf"raw files are missing \(fetching them: .*({words})"):
+    message = r"File is not a zip file|the download ended after 100 of "
+    with pytest.raises(DataError, match=rf"raw files are missing \(fetching them: .*({message})"):
         open_dataset(ZIPPED, tmp_path)
     assert [path.name for path in (tmp_path / "Numbers").iterdir()] == [".lock"]
 
@@ -245,13 +240,6 @@ def test_a_damaged_file_is_named_and_kept_aside(tmp_path: Path) -> None:
     assert values(tmp_path) == [1, 2]
 
 
-def test_raw_files_may_lie_behind_a_link(tmp_path: Path) -> None:
-    place(tmp_path / "elsewhere")
-    (tmp_path / "Numbers").mkdir()
-    (tmp_path / "Numbers" / "raw").symlink_to(tmp_path / "elsewhere" / "Numbers" / "raw")
-    assert values(tmp_path) == [1, 2]
-
-
 def test_a_file_with_another_checksum_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     raw = place(tmp_path)
     right = hashlib.sha256((raw / "one.pt").read_bytes()).hexdigest()
@@ -270,10 +258,7 @@ def test_what_was_processed_follows_its_raw_files_and_heals(tmp_path: Path) -> N
     assert values(tmp_path) == [1, 5]
     made = tmp_path / "Numbers" / "processed" / "data.pt"
     made.write_bytes(made.read_bytes()[:100])
-    with pytest.raises(
-        DataError,
-        match=r"processed is damaged \(it is not a file of torch.save.* start again, it is made anew",
-    ):
+    with pytest.raises(DataError, match=r"processed is damaged \(it is not a file of torch.save.* start again"):
         open_dataset(RECORD, tmp_path)
     assert values(tmp_path) == [1, 5]
 
@@ -361,24 +346,12 @@ def graphs_of(home: str, write: Callable[[Path], None]) -> list[Data]:
     return [Data(x=torch.ones(2, 1), edge_index=edges, y=torch.tensor([n % 2])) for n in range(int(number))]
 
 
-def by_torch(folder: Path) -> None:
-    torch.save({"x": torch.ones(1_000)}, str(folder / "data.pt"))
-
-
-def by_numpy(folder: Path) -> None:
-    np.savez(folder / "data.npz", x=np.ones(1_000))
-
-
-def by_tofile(folder: Path) -> None:
-    np.ones(10_000).tofile(folder / "data")
-
-
-def by_sqlite(folder: Path) -> None:
-    with sqlite3.connect(folder / "data.db") as database:
-        database.execute("create table rows (value blob)")
-
-
-WRITERS = [by_torch, by_numpy, by_tofile, by_sqlite]
+WRITERS: dict[str, Callable[[Path], Any]] = {
+    "torch": lambda folder: torch.save({"x": torch.ones(1_000)}, str(folder / "data.pt")),
+    "numpy": lambda folder: np.savez(folder / "data.npz", x=np.ones(1_000)),
+    "tofile": lambda folder: np.ones(10_000).tofile(folder / "data"),
+    "sqlite": lambda folder: sqlite3.connect(folder / "data.db").execute("create table rows (value blob)"),
+}
 
 
 def record_of(write: Callable[[Path], None], root: Path) -> DatasetRecord:
@@ -388,7 +361,7 @@ def record_of(write: Callable[[Path], None], root: Path) -> DatasetRecord:
     return DatasetRecord("mine", lambda home: graphs_of(home, write), "classification", title="Mine", raw=raw)
 
 
-@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 def test_a_full_disk_is_one_line_and_neither_blamed_on_the_raw_file_nor_believed_later(
     write: Callable[[Path], None], tmp_path: Path
 ) -> None:
@@ -405,7 +378,7 @@ def test_a_full_disk_is_one_line_and_neither_blamed_on_the_raw_file_nor_believed
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "message"),
     [
         (
             PermissionError(errno.EACCES, "Permission denied", "/data/it"),
@@ -417,22 +390,13 @@ def test_a_full_disk_is_one_line_and_neither_blamed_on_the_raw_file_nor_believed
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
-def test_an_error_of_the_system_is_one_line_and_costs_no_file(error: Exception, words: str, tmp_path: Path) -> None:
+def test_an_error_of_the_system_is_one_line_and_costs_no_file(error: Exception, message: str, tmp_path: Path) -> None:
     def fail(_: Path) -> None:
         raise error
 
-    with pytest.raises(DataError, match=f"^preparing Mine: {words}"):
+    with pytest.raises(DataError, match=f"^preparing Mine: {message}"):
         open_dataset(record_of(fail, tmp_path), tmp_path)
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [".lock", "size.txt"]
-
-
-def test_what_a_killed_process_left_while_it_replaced_a_folder_stops_nobody(tmp_path: Path) -> None:
-    record = record_of(by_numpy, tmp_path)
-    open_dataset(record, tmp_path)
-    (tmp_path / "mine" / ".replaced" / "old").mkdir(parents=True)
-    (tmp_path / "mine" / "raw" / "size.txt").write_text("10.0")  # it is prepared anew
-    assert len(open_dataset(record, tmp_path)) == 10
-    assert not (tmp_path / "mine" / ".replaced").exists()
 
 
 def test_encodings_on_a_full_disk_are_one_line_and_nothing_is_kept(rings: Rings, tmp_path: Path) -> None:
@@ -449,16 +413,6 @@ def test_a_summary_that_cannot_be_written_costs_a_warning_only(
     dataset: GraphDataset = rings(6)
     record = DatasetRecord("mine", list, "classification", title="Mine")
     with full_disk(10):
-        assert kept_summary(dataset, record, tmp_path).graphs == 6
+        assert load_or_summarize(dataset, record, tmp_path).graphs == 6
     assert "cannot be written (File too large): the next start looks anew" in caplog.text
     assert list(tmp_path.iterdir()) == []
-
-
-def test_other_errors_of_a_loading_class_stay_what_they_are(tmp_path: Path) -> None:
-    def fault(_: Path) -> Any:
-        raise NotImplementedError("a bug")
-
-    record = record_of(lambda _: None, tmp_path)
-    strange = DatasetRecord("mine", lambda _: fault(tmp_path), "classification", title="Mine", raw=record.raw)
-    with pytest.raises(NotImplementedError, match="a bug"):
-        open_dataset(strange, tmp_path)

@@ -121,13 +121,13 @@ def test_a_process_that_is_killed_during_a_step_is_told_as_such(rings: Rings) ->
 BLAS = """
 import json
 from threadpoolctl import threadpool_info
-from graphgps_kmip.data.worker_processes import in_order
+from graphgps_kmip.data.worker_processes import map_in_order
 
 def work(chunk):
     import scipy.linalg
     return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
 
-print(json.dumps(list(in_order("", work, [range(1), range(1, 2)], 2))))
+print(json.dumps(list(map_in_order("", work, [range(1), range(1, 2)], 2))))
 """
 
 

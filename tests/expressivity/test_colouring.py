@@ -169,7 +169,7 @@ def test_a_colouring_ends_at_the_first_difference_where_that_is_asked_for(until_
     [(BASIC, True), (SIMPLE_REGULAR, True), (STRONGLY_REGULAR, False), (EXTENSION, True), (CFI, True)],
 )
 def test_published_pairs_are_separated_as_published(pair: int, three: bool) -> None:
-    graphs = brec_pairs().chosen([pair])
+    graphs = brec_pairs().select([pair])
     first, second = (Graph(graph.num_nodes, graph.edge_index) for graph in (graphs[0], graphs[1]))
     assert separated_by("1-WL", first, second) is None
     assert (separated_by("3-WL", first, second) is not None) == three

@@ -46,19 +46,13 @@ CATEGORIES: dict[str, tuple[int, ...]] = {
 
 
 def decode_graph6(text: bytes) -> tuple[np.ndarray, int]:
-    """Return the edges and the number of nodes of an undirected graph in graph6 (B. McKay's format).
+    """Return edges (2, E), both ways and by source, and number N of nodes of a graph in graph6 (B. McKay's format).
 
     A byte minus 63 is a number of 6 bits. First N: one byte up to 62; else ``~`` and three bytes up to 258,047. Then
     the upper triangle of the adjacency matrix, column by column, from the highest bit of each byte on.
 
-    Args:
-        text: one graph, without header and line break.
-
-    Returns:
-        edges (2, E), each in both directions, in the order of sources; N.
-
     Raises:
-        ValueError: a byte that graph6 does not have, or more or fewer bytes than N nodes need.
+        InputError: a byte that graph6 does not have, or more or fewer bytes than N nodes need.
     """
     values = np.frombuffer(text, np.uint8) - 63  # below 63 it wraps around to a large number
     if not len(values) or int(values.max()) > 63:
@@ -77,23 +71,11 @@ def decode_graph6(text: bytes) -> tuple[np.ndarray, int]:
     return np.stack(np.nonzero(adjacency)), size
 
 
-def graph_of(text: bytes) -> Data:
-    """Return the graph of a graph6 string: ``x`` zeros (N, 1), int64; ``y`` zeros (1, `OUTPUTS`), which nothing reads.
-
-    Raises:
-        ValueError: as `decode_graph6`.
-    """
-    edges, size = decode_graph6(text)
-    x = torch.zeros(size, 1, dtype=torch.long)
-    return Data(x=x, edge_index=torch.from_numpy(edges.astype(np.int64)), y=torch.zeros(1, OUTPUTS))
-
-
 class BRECGraphs(Sequence[Data]):
     """Graphs of some pairs: 64 of each pair, and after those of all pairs 64 of the reliability test of each.
 
-    Args:
-        texts: graph6 strings in the order of the file.
-        pairs: number of each pair; None: 0, 1, ...
+    ``texts`` are graph6 strings in the order of the file, ``pairs`` the number of each pair; None: 0, 1, ... ``x`` is
+    zeros (N, 1), int64; ``y`` zeros (1, `OUTPUTS`), not read.
     """
 
     def __init__(self, texts: Sequence[bytes], pairs: Sequence[int] | None = None) -> None:
@@ -104,126 +86,94 @@ class BRECGraphs(Sequence[Data]):
         return len(self.texts)
 
     def __getitem__(self, index: int) -> Data:
-        number = range(len(self))[index]  # counts from the end, too
-        return graph_of(self.texts[number])
+        edges, size = decode_graph6(self.texts[index])
+        x, edge_index = torch.zeros(size, 1, dtype=torch.long), torch.from_numpy(edges.astype(np.int64))
+        return Data(x=x, edge_index=edge_index, y=torch.zeros(1, OUTPUTS))
 
-    def chosen(self, pairs: Sequence[int]) -> BRECGraphs:
-        """Return the graphs of some pairs only.
-
-        Raises:
-            ValueError: a pair that is not there.
-        """
+    def select(self, pairs: Sequence[int]) -> BRECGraphs:
+        """Return the graphs of some of the pairs only."""
         place = {pair: number for number, pair in enumerate(self.pairs)}
-        if absent := [pair for pair in pairs if pair not in place]:
-            raise InputError(f"brec.pairs: there is no pair {absent[0]}: the data has {_shown(self.pairs)}")
-        blocks = [place[pair] + half * len(self.pairs) for half in (0, 1) for pair in pairs]
-        return BRECGraphs([text for one in blocks for text in self.texts[one * BLOCK : (one + 1) * BLOCK]], pairs)
+        starts = [BLOCK * (place[pair] + half * len(self.pairs)) for half in (0, 1) for pair in pairs]
+        return BRECGraphs([text for start in starts for text in self.texts[start : start + BLOCK]], pairs)
 
 
-def _shown(pairs: Sequence[int]) -> str:
-    return f"{len(pairs)} pairs from {min(pairs)} to {max(pairs)}" if pairs else "no pairs"
-
-
-def of_pairs(dataset: GraphDataset, words: str) -> GraphDataset:
-    """Return the data set with the graphs of the pairs only that `numbered_pairs` finds in a text.
-
-    Raises:
-        ValueError: a pair that is not there, or the data set is not BREC.
-    """
+def select_pairs(dataset: GraphDataset, text: str) -> GraphDataset:
+    """Return the data set with the graphs of those pairs only that `parse_pairs` finds in a text."""
     graphs = dataset.graphs
     if not isinstance(graphs, BRECGraphs):
         raise InputError("dataset.format: train.mode brec needs the pairs of BREC: set dataset.format BREC")
-    pairs = numbered_pairs(words, graphs.pairs)
-    return dataset if pairs == graphs.pairs else _dataset(graphs.chosen(pairs))
+    pairs = parse_pairs(text, graphs.pairs)
+    return dataset if pairs == graphs.pairs else _dataset(graphs.select(pairs))
 
 
 def pair_graphs(graphs: Sequence[Data], place: int) -> tuple[list[Data], list[Data]]:
-    """Return the 64 graphs of a pair, G and H in turn, and the 64 of its reliability test.
-
-    Args:
-        graphs: of some pairs, as `BRECGraphs`, or the same graphs with encodings.
-        place: of the pair among them, from 0.
-    """
+    """Return the 64 graphs of the pair at a place, G and H in turn, and the 64 of its reliability test."""
     first, last = place * BLOCK, len(graphs) // 2 + place * BLOCK
     return tuple([graphs[start + number] for number in range(BLOCK)] for start in (first, last))
 
 
-def numbered_pairs(words: str, present: Sequence[int]) -> tuple[int, ...]:
+def parse_pairs(text: str, present: Sequence[int]) -> tuple[int, ...]:
     """Return the numbers of the pairs that a text names, in increasing order.
 
     Args:
-        words: names of `CATEGORIES` or `PARTS`, pairs, or first and last pair, joined by a plus: ``basic+cfi``,
+        text: names of `CATEGORIES` or `PARTS`, pairs, or first and last pair, joined by a plus: ``basic+cfi``,
             ``0-9+110``; "" or ``all``: all that are present.
         present: pairs of the data.
-
-    Raises:
-        ValueError: a word that is neither, or names no pair that is present.
     """
-    if words in ("", "all"):
+    if text in ("", "all"):
         return tuple(present)
     named: dict[str, Sequence[int]] = {**PARTS, **CATEGORIES}
-    found: set[int] = set()
-    for word in words.split("+"):
-        if word in named:
-            found |= set(named[word]) & set(present)
-        elif numbers := re.fullmatch(r"(\d+)(?:-(\d+))?", word):
+    pairs: set[int] = set()
+    for name in text.split("+"):
+        if name in named:
+            pairs |= set(named[name]) & set(present)
+        elif numbers := re.fullmatch(r"(\d+)(?:-(\d+))?", name):
             first, last = int(numbers[1]), int(numbers[2] or numbers[1])
             if last < first:
-                raise InputError(f"brec.pairs: {word} ends before it begins: write {last}-{first}")
+                raise InputError(f"brec.pairs: {name} ends before it begins: write {last}-{first}")
             end = min(last, max(present) + 1)  # the first pair that is not there is enough for an error
-            found |= set(range(first, end + 1)) or {first}
+            pairs |= set(range(first, end + 1)) or {first}
         else:
-            raise InputError(f"brec.pairs: expected names, pairs or 0-9, got {word!r}.{suggest(word, named)}")
-    if wrong := sorted(found - set(present)):
-        raise InputError(f"brec.pairs: there is no pair {wrong[0]}: the data has {_shown(present)}")
-    if not found:
-        raise InputError(f"brec.pairs: {words} names no pair of this data, which has {_shown(present)}")
-    return tuple(sorted(found))
-
-
-def read_texts(path: Path) -> list[bytes]:
-    """Return the graph6 strings of a file ``.npy``.
-
-    Raises:
-        DamagedFile: it holds no array of strings.
-    """
-    with reading(path):
-        array = np.load(path, allow_pickle=False)
-        if array.dtype.kind not in "SU":
-            raise InputError(f"expected an array of strings, got {array.dtype}")
-        return (np.char.encode(array, "ascii") if array.dtype.kind == "U" else array).reshape(-1).tolist()
+            raise InputError(f"brec.pairs: expected names, pairs or 0-9, got {name!r}.{suggest(name, named)}")
+    data = f"{len(present)} pairs from {min(present)} to {max(present)}"
+    if wrong := sorted(pairs - set(present)):
+        raise InputError(f"brec.pairs: there is no pair {wrong[0]}: the data has {data}")
+    if not pairs:
+        raise InputError(f"brec.pairs: {text} names no pair of this data, which has {data}")
+    return tuple(sorted(pairs))
 
 
 def load(home: str) -> GraphDataset:
     """Return all graphs; the split is nominal: training has the pairs, validation and test the reliability graphs."""
     path = Path(home, FILE)
-    texts = read_texts(path)
+    with reading(path):
+        array = np.load(path, allow_pickle=False)
+        if array.dtype.kind not in "SU":
+            raise InputError(f"expected an array of strings, got {array.dtype}")
+        texts = (np.char.encode(array, "ascii") if array.dtype.kind == "U" else array).reshape(-1).tolist()
     if len(texts) != 2 * BLOCK * NUM_PAIRS:
         raise DamagedFile(path, f"{2 * BLOCK * NUM_PAIRS:,} graph6 strings are expected, it holds {len(texts):,}")
     return _dataset(BRECGraphs(texts))
 
 
 def _dataset(graphs: BRECGraphs) -> GraphDataset:
-    half = len(graphs) // 2
-    splits = (range(half), range(half, len(graphs), 2), range(half + 1, len(graphs), 2))
-    return GraphDataset(graphs, splits, _summary(graphs.texts))
-
-
-def _summary(texts: Sequence[bytes]) -> Summary:
-    """Return the sizes of the graphs; all orders of a graph have those of the first two of its block."""
+    texts, half = graphs.texts, len(graphs) // 2
+    # All orders of a graph have the sizes of the first two of its block.
     seen = [decode_graph6(text) for start in range(0, len(texts), BLOCK) for text in texts[start : start + 2]]
-    nodes, edges = [size for _, size in seen], [found.shape[1] for found, _ in seen]
+    nodes, edges = [size for _, size in seen], [pairs.shape[1] for pairs, _ in seen]
     mean_nodes, mean_edges = (sum(counts) / len(seen) for counts in (nodes, edges))
-    return Summary(len(texts), 1, 0, OUTPUTS, mean_nodes, max(nodes), mean_edges, directed=False)
+    summary = Summary(len(texts), 1, 0, OUTPUTS, mean_nodes, max(nodes), mean_edges, directed=False)
+    splits = (range(half), range(half, len(graphs), 2), range(half + 1, len(graphs), 2))
+    return GraphDataset(graphs, splits, summary)
 
 
-def _sample(record: DatasetRecord, seed: int) -> GraphDataset:
+def _sample(record: DatasetRecord, seed: int) -> GraphDataset:  # noqa: ARG001 (it is called by these names)
     """Return two made-up pairs in the form of the benchmark: cycles, and circulants of degree 4."""
-    del record
     rng = np.random.default_rng(seed)
-    pairs = [(_circulant(8, [1]), _two(_circulant(4, [1]))), (_circulant(9, [1, 2]), _circulant(9, [1, 3]))]
+    two_squares = np.kron(np.eye(2, dtype=bool), _circulant(4, [1]))
+    pairs = [(_circulant(8, [1]), two_squares), (_circulant(9, [1, 2]), _circulant(9, [1, 3]))]
     blocks = [*pairs, *((pair[seed % 2],) * 2 for pair in pairs)]
-    texts = [encode_graph6(_reordered(one, rng)) for pair in blocks for _ in range(ORDERS) for one in pair]
+    texts = [encode_graph6(_reorder(graph, rng)) for pair in blocks for _ in range(ORDERS) for graph in pair]
     return _dataset(BRECGraphs(texts))
 
 
@@ -242,11 +192,7 @@ def _circulant(size: int, steps: Sequence[int]) -> np.ndarray:
     return np.isin(distance, [*steps, *(size - step for step in steps)])
 
 
-def _two(adjacency: np.ndarray) -> np.ndarray:
-    return np.kron(np.eye(2, dtype=bool), adjacency)
-
-
-def _reordered(adjacency: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _reorder(adjacency: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     order = rng.permutation(len(adjacency))
     return adjacency[order][:, order]
 

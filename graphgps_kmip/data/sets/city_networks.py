@@ -1,7 +1,7 @@
 """City-Networks: road networks of four cities, one graph each, with shipped masks and encoded coordinates.
 
 Longitude and latitude are sines and cosines (k-MIP paper, appendix on City-Networks, eq. 38). The paper keeps all
-other features beside the encodings; its parameter counts say that the two raw coordinates go.
+other features; its parameter counts say that the two raw coordinates go.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask, to_undirected
 
-from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics, node_record
+from graphgps_kmip.data.dataset_record import DatasetRecord, RawFiles, Source
 from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.data.safe_pickle import load_torch
+from graphgps_kmip.data.sets.node_sets import node_record
 from graphgps_kmip.errors import InputError
 
 NUM_FREQUENCIES = 8  # 2^0 .. 2^7
@@ -45,46 +46,39 @@ def encode_coordinates(features: Tensor, train: Tensor) -> Tensor:
 
 
 def sines_and_cosines(angles: Tensor, num_frequencies: int = NUM_FREQUENCIES) -> Tensor:
-    """Return v = [sin(2^0 x), .., sin(2^(F-1) x), cos(2^0 x), .., cos(2^(F-1) x)] of angles x in radians, in float64.
-
-    Shapes: angles (N,) -> (N, 2F).
-    """
+    """Return v = [sin(2^0 x), .., sin(2^(F-1) x), cos(2^0 x), .., cos(2^(F-1) x)] of angles x (N,): (N, 2F) float64."""
     multiples = angles.double()[:, None] * 2.0 ** torch.arange(num_frequencies, dtype=torch.float64)  # (N, F)
     return torch.cat([multiples.sin(), multiples.cos()], dim=1)
 
 
 def scaled(values: Tensor, train: Tensor) -> Tensor:
-    """Scale each column so that its training values span [-0.9 pi, 0.9 pi], in float64; other nodes may lie outside.
-
-    A column that is constant over the training nodes becomes 0.
+    """Scale each column so that its training values span [-0.9 pi, 0.9 pi], in float64; constant ones become 0.
 
     Shapes: values (N, C), train (N,) -> (N, C).
     """
     low, high = _range(values, train)
-    return _divided(values.double() - (low + high) / 2, (high - low) / 2) * SPAN
+    return _divide(values.double() - (low + high) / 2, (high - low) / 2) * SPAN
 
 
 def standardised(values: Tensor, train: Tensor) -> Tensor:
     """Shift and scale each column to mean 0 and variance 1 (divided by N) over the training nodes, in float64.
 
-    A column that is constant over the training nodes becomes 0.
-
-    Shapes: values (N, C), train (N,) -> (N, C).
+    Columns that are constant over them become 0. Shapes: values (N, C), train (N,) -> (N, C).
     """
     low, high = _range(values, train)
     centred = values.double() - values.double()[train].mean(0)
     deviation = centred[train].square().mean(0).sqrt()
-    return _divided(centred, torch.where(low == high, 0.0, deviation))  # where rounding made 1e-17 of a 0
+    return _divide(centred, torch.where(low == high, 0.0, deviation))  # where rounding made 1e-17 of a 0
 
 
 def _range(values: Tensor, train: Tensor) -> tuple[Tensor, Tensor]:
     if not bool(train.any()):
         raise InputError("there is no training node: coordinates and features are scaled by those")
-    known = values.double()[train]
-    return known.amin(0), known.amax(0)
+    values = values.double()[train]
+    return values.amin(0), values.amax(0)
 
 
-def _divided(values: Tensor, unit: Tensor) -> Tensor:
+def _divide(values: Tensor, unit: Tensor) -> Tensor:
     return values / torch.where(unit == 0, torch.inf, unit)
 
 
@@ -120,54 +114,46 @@ def load(home: str, name: str) -> Data:
 
 def _read(archive: Path) -> Data:
     """Read the tensors of an archive without unpacking it, so that no path in it can lead elsewhere."""
-    names, found = {file: part for part, file in PARTS.items()}, {}
+    names, tensors = {file: part for part, file in PARTS.items()}, {}
     with tarfile.open(archive, "r:gz") as members:
         for member in members:
             part = names.get(PurePath(member.name).name)
             content = members.extractfile(member) if part and member.isfile() else None
             if content is not None:
-                found[part] = load_torch(io.BytesIO(content.read()))
-    if missing := [file for part, file in PARTS.items() if part not in found]:
+                tensors[part] = load_torch(io.BytesIO(content.read()))
+    if missing := [file for part, file in PARTS.items() if part not in tensors]:
         raise InputError(f"the archive holds no {', '.join(missing)}")
-    nodes = found["x"].size(0)
-    masks = {part: _mask(tensor, nodes) for part, tensor in found.items() if part.endswith("_mask")}
-    edges = to_undirected(found["edge_index"], num_nodes=nodes)  # the publication counts segments once
-    return Data(**{**found, **masks, "edge_index": edges})
+    nodes = tensors["x"].size(0)
+    for part in ("train_mask", "val_mask", "test_mask"):  # the generator of the data stores indices
+        mask = tensors[part]
+        tensors[part] = mask.bool() if mask.numel() == nodes else index_to_mask(mask, nodes)
+    tensors["edge_index"] = to_undirected(tensors["edge_index"], num_nodes=nodes)  # published segments count once
+    return Data(**tensors)
 
 
-def _mask(part: Tensor, nodes: int) -> Tensor:
-    """Return the mask of a part that may be stored as a mask or, as the generator of the data does, by its indices."""
-    return part.bool() if part.numel() == nodes else index_to_mask(part, nodes)
+SOURCE = (
+    "Liang, Saez de Ocariz Borde, Sripathmanathan, Bronstein and Dong, Towards Quantifying Long-Range Interactions in "
+    "Graph Machine Learning: a Large Graph Dataset and a Measurement, 2025"
+)
 
 
 def _record(name: str, nodes: int, edges: int) -> DatasetRecord:
     low, tenth = name.lower(), nodes // 10
+    page = f"github.com/LeonResearch/City-Networks (data/{low}.tar.gz)"
+    urls = {f"raw/{low}.tar.gz": f"{URL}/{low}.tar.gz"}
     return node_record(
-        "PyG-CityNetwork",
+        "CityNetwork",
+        name,
+        (nodes, edges, 67, 10),
+        Source(SOURCE, "not stated; made from OpenStreetMap, which is under ODbL 1.0", page),
+        urls,
+        parts=(tenth, tenth, nodes - 2 * tenth),
+        edges_once=True,
         load=partial(load, name=name),
-        name=name,
-        title=name,
         loss="weighted_cross_entropy",
         split="shipped masks: 10/10/80 percent at random",
         summary=f"road network, {nodes:,} junctions; tenths of their eccentricity within 16 hops",
-        features=Features(node=67, classes=10),
-        statistics=Statistics(
-            1, nodes, edges, edges_once=True, directed=False, sizes=(tenth, tenth, nodes - 2 * tenth)
-        ),
-        source=Source(
-            citation="Liang, Saez de Ocariz Borde, Sripathmanathan, Bronstein and Dong, Towards Quantifying Long-Range "
-            "Interactions in Graph Machine Learning: a Large Graph Dataset and a Measurement, 2025",
-            licence="not stated; made from OpenStreetMap, which is under ODbL 1.0",
-            page=f"github.com/LeonResearch/City-Networks (data/{low}.tar.gz)",
-        ),
-        raw=RawFiles(
-            "CityNetwork",
-            (f"raw/{low}.tar.gz",),
-            base=low,
-            archives=(f"{low}.tar.gz",),
-            processed=PROCESSED,
-            urls={f"raw/{low}.tar.gz": f"{URL}/{low}.tar.gz"},
-        ),
+        raw=RawFiles("CityNetwork", tuple(urls), base=low, archives=(f"{low}.tar.gz",), processed=PROCESSED, urls=urls),
     )
 
 

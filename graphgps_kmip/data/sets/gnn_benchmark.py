@@ -12,18 +12,13 @@ from functools import partial
 import torch
 from torch_geometric.data import Data
 
-from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
+from graphgps_kmip.data.dataset import SPLITS, GraphDataset, join_parts
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 
 PAGE = "github.com/graphdeeplearning/benchmarking-gnns (folder data)"
-CITATION = "Dwivedi, Joshi, Luu, Laurent, Bengio and Bresson, Benchmarking Graph Neural Networks, JMLR 2023"
-SOURCE = Source(CITATION, "MIT", PAGE)
 MOLECULES_PAGE = "github.com/graphdeeplearning/benchmarking-gnns (folder data/molecules)"
-CIRCLES = Source(
-    citation="Murphy, Srinivasan, Rao and Ribeiro, Relational Pooling for Graph Representations, ICML 2019",
-    licence="not stated",
-    page=PAGE,
-)
+CITATION = "Dwivedi, Joshi, Luu, Laurent, Bengio and Bresson, Benchmarking Graph Neural Networks, JMLR 2023"
+CIRCLES = "Murphy, Srinivasan, Rao and Ribeiro, Relational Pooling for Graph Representations, ICML 2019"
 
 
 def load(home: str, name: str) -> GraphDataset:
@@ -37,7 +32,7 @@ def load(home: str, name: str) -> GraphDataset:
             graphs.x = torch.cat([graphs.x, graphs.pos], dim=1)
         if graphs.edge_attr is not None:
             graphs.edge_attr = graphs.edge_attr.view(-1, 1)
-    return joined(parts)
+    return join_parts(parts)
 
 
 def load_circles(home: str) -> Sequence[Data]:
@@ -61,12 +56,11 @@ def _record(name: str, summary: str, features: Features, statistics: Statistics,
         summary=summary,
         features=features,
         statistics=statistics,
-        source=SOURCE,
+        source=Source(CITATION, "MIT", PAGE),
         raw=RawFiles(
             "GNNBenchmarkDataset",
             (f"raw/{file}.pt",),
             base=name,
-            archives=(f"{file}.zip",),
             urls={f"{file}.zip": f"https://data.pyg.org/datasets/benchmarking-gnns/{file}.zip"},
         ),
         **facts,
@@ -114,12 +108,11 @@ GRAPHS = (
         summary="150 circles with skip links of ten lengths, which message passing alone cannot tell apart",
         features=Features(node=1, classes=10),
         statistics=Statistics(150, 41.0, 164.0, directed=False),
-        source=CIRCLES,
+        source=Source(CIRCLES, "not stated", PAGE),
         raw=RawFiles(
             "GNNBenchmarkDataset",
             ("raw/graphs_Kary_Deterministic_Graphs.pkl", "raw/y_Kary_Deterministic_Graphs.pt"),
             base="CSL",
-            archives=("CSL.zip",),
             urls={"CSL.zip": "https://www.dropbox.com/s/rnbkp5ubgk82ocu/CSL.zip?dl=1"},
         ),
         **IMAGES,
@@ -135,7 +128,7 @@ def load_zinc(home: str, subset: bool) -> GraphDataset:
     """Return the three official parts; ``x`` (N, 1) and ``edge_attr`` (E,) are types of atoms and bonds."""
     from torch_geometric.datasets import ZINC
 
-    return joined([ZINC(home, subset, split) for split in SPLITS])
+    return join_parts([ZINC(home, subset, split) for split in SPLITS])
 
 
 def load_aqsol(home: str) -> GraphDataset:
@@ -145,14 +138,11 @@ def load_aqsol(home: str) -> GraphDataset:
     parts = [AQSOL(home, split, pre_filter=_last_atom_is_bonded) for split in SPLITS]
     for part in parts:
         part._data.x = part._data.x.view(-1, 1)  # all graphs of the part, one after the other
-    return joined(parts)
+    return join_parts(parts)
 
 
 def _last_atom_is_bonded(graph: Data) -> bool:
-    """Return whether the publication kept a molecule: its graphs ended with the last atom that has a bond.
-
-    The class itself keeps some ten molecules more than the 9,823 of the publication.
-    """
+    """Return whether the publication has a molecule: the class itself keeps some ten more than its 9,823."""
     return graph.num_edges > 0 and int(graph.edge_index.max()) == graph.num_nodes - 1
 
 
@@ -198,7 +188,6 @@ AQSOL_RECORD = DatasetRecord(
     raw=RawFiles(
         "AQSOL",
         tuple(f"raw/{name}.pickle" for name in (*SPLITS, "atom_dict", "bond_dict")),
-        archives=("aqsol_graph_raw.zip",),
         unread=("raw/atom_dict.pickle", "raw/bond_dict.pickle"),  # objects of a class of the publication's code
         urls={"aqsol_graph_raw.zip": "https://www.dropbox.com/s/lzu9lmukwov12kt/aqsol_graph_raw.zip?dl=1"},
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from graphgps_kmip.data.dataset import SPLITS, GraphDataset, joined
+from graphgps_kmip.data.dataset import SPLITS, GraphDataset, join_parts
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.encoding.feature_encoders import ATOM, BOND
 
@@ -22,6 +22,10 @@ PEPTIDES: dict[str, Any] = {
     "statistics": Statistics(15535, 150.94, 307.30, directed=False, sizes=(10873, 2331, 2331)),
 }
 
+CITATION = (
+    "Dwivedi, Rampášek, Galkin, Parviz, Wolf, Luu and Beaini, Long Range Graph Benchmark, NeurIPS Datasets and "
+    "Benchmarks 2022"
+)
 KEYS = {  # of the archives in Dropbox
     "PascalVOC-SP": "8x722ai272wqwl4",
     "COCO-SP": "r6ihg1f4pmyjjy0",
@@ -32,16 +36,14 @@ KEYS = {  # of the archives in Dropbox
 
 
 def load(home: str, name: str) -> GraphDataset:
-    """Return the three official parts.
+    """Return the three official parts of a set of torch_geometric.
 
-    Args:
-        home: folder of the raw files.
-        name: name of the set in torch_geometric. Graphs of "PCQM-Contact" have no ``y``, but pairs of atoms
-            ``edge_label_index`` (2, L) and whether they touch, ``edge_label`` (L,).
+    Graphs of "PCQM-Contact" have no ``y``, but pairs of atoms ``edge_label_index`` (2, L) and whether they touch,
+    ``edge_label`` (L,).
     """
     from torch_geometric.datasets import LRGBDataset
 
-    return joined([LRGBDataset(home, name, split) for split in SPLITS])
+    return join_parts([LRGBDataset(home, name, split) for split in SPLITS])
 
 
 def _record(dataset: tuple[str, str], title: str, licence: str, ending: str = "pt", **facts: Any) -> DatasetRecord:
@@ -52,17 +54,11 @@ def _record(dataset: tuple[str, str], title: str, licence: str, ending: str = "p
         name=dataset[1],
         title=title,
         load=partial(load, name=title),
-        source=Source(
-            citation="Dwivedi, Rampášek, Galkin, Parviz, Wolf, Luu and Beaini, Long Range Graph Benchmark, "
-            "NeurIPS Datasets and Benchmarks 2022",
-            licence=licence,
-            page="github.com/vijaydwivedi75/lrgb",
-        ),
+        source=Source(CITATION, licence, "github.com/vijaydwivedi75/lrgb"),
         raw=RawFiles(
             "LRGBDataset",
             tuple(f"raw/{split}.{ending}" for split in SPLITS),
             base=low,
-            archives=(archive,),
             urls={archive: f"https://www.dropbox.com/s/{KEYS[title]}/{archive}?dl=1"},
         ),
         **facts,

@@ -21,7 +21,6 @@ from graphgps_kmip.errors import InputError
 # A constant, so that no file decides the width of a model. A function of these graphs calls two others on average, so
 # that no more than two in a hundred can call a hundred or more; those share the last column.
 MAX_DEGREE = 100
-Sampler = Callable[[DatasetRecord, int], GraphDataset]
 FILES = ("raw/malnet-graphs-tiny", "raw/split_info_tiny/type")
 URLS = {
     "malnet-graphs-tiny.tar.gz": "http://malnet.cc.gatech.edu/graph-data/malnet-graphs-tiny.tar.gz",
@@ -50,9 +49,6 @@ def featurize(data: Data, kind: str) -> Data:
 
     Shapes:
         x: (N, 5), (N, MAX_DEGREE + 1) or (N, 1), float.
-
-    Raises:
-        ValueError: unknown kind.
     """
     if kind not in KINDS:
         raise InputError(f"dataset.name: PyG-MalNetTiny has no {kind!r}.{suggest(kind, KINDS)}")
@@ -62,7 +58,7 @@ def featurize(data: Data, kind: str) -> Data:
 
 
 @cache
-def _profile_of() -> Callable[[Data], Data]:
+def _local_degree_profile() -> Callable[[Data], Data]:
     from torch_geometric.transforms import LocalDegreeProfile  # takes a while to import, and to build
 
     return LocalDegreeProfile()
@@ -73,19 +69,15 @@ def _one_hot_degree(data: Data) -> Tensor:
     return one_hot(out_degree.clamp(max=MAX_DEGREE), MAX_DEGREE + 1).float()
 
 
-def _ones(data: Data) -> Tensor:
-    return torch.ones(data.num_nodes, 1)
-
-
 KINDS: dict[str, Callable[[Data], Tensor]] = {
-    "LocalDegreeProfile": lambda data: _profile_of()(data).x,
+    "LocalDegreeProfile": lambda data: _local_degree_profile()(data).x,
     "OneHotDegree": _one_hot_degree,
-    "": _ones,
-    "Constant": _ones,
+    "": lambda data: torch.ones(data.num_nodes, 1),
+    "Constant": lambda data: torch.ones(data.num_nodes, 1),
 }
 
 
-def _record(name: str, title: str, width: int, features: str, sample: Sampler | None = None) -> DatasetRecord:
+def _record(name: str, title: str, width: int, features: str, derived: bool = True) -> DatasetRecord:
     return DatasetRecord(
         format="PyG-MalNetTiny",
         name=name,
@@ -98,25 +90,21 @@ def _record(name: str, title: str, width: int, features: str, sample: Sampler | 
         summary=f"5,000 function call graphs of Android apps, four kinds of malware and harmless ones; {features}",
         features=Features(node=width, classes=5),
         statistics=Statistics(5000, 1410.3, 2859.9, directed=True, sizes=(3500, 500, 1000)),
-        sample=sample,
+        sample=partial(make_sample, featurize=partial(featurize, kind=name)) if derived else None,
         source=Source(
-            citation="Freitas, Dong, Neil and Chau, A Large-Scale Database for Graph Representation Learning, "
-            "NeurIPS 2021 Datasets and Benchmarks",
-            licence="CC BY",
-            page="mal-net.org",
+            "Freitas, Dong, Neil and Chau, A Large-Scale Database for Graph Representation Learning, NeurIPS 2021 "
+            "Datasets and Benchmarks",
+            "CC BY",
+            "mal-net.org",
         ),
-        raw=RawFiles("MalNetTiny", FILES, archives=tuple(URLS), urls=URLS),
+        raw=RawFiles("MalNetTiny", FILES, urls=URLS),
     )
-
-
-def _sample(kind: str) -> Sampler:
-    return partial(make_sample, featurize=partial(featurize, kind=kind))
 
 
 DEGREES, ONE_HOT = "degrees of a node and its neighbours as features", "a node's degree, one-hot, as features"
 RECORDS = (
-    _record("LocalDegreeProfile", "MalNet-Tiny", 5, DEGREES, _sample("LocalDegreeProfile")),
-    _record("OneHotDegree", "MalNet-Tiny (one-hot degree)", MAX_DEGREE + 1, ONE_HOT, _sample("OneHotDegree")),
-    _record("", "MalNet-Tiny (constant)", 1, "no features"),
-    _record("Constant", "MalNet-Tiny (constant)", 1, "no features"),
+    _record("LocalDegreeProfile", "MalNet-Tiny", 5, DEGREES),
+    _record("OneHotDegree", "MalNet-Tiny (one-hot degree)", MAX_DEGREE + 1, ONE_HOT),
+    _record("", "MalNet-Tiny (constant)", 1, "no features", derived=False),
+    _record("Constant", "MalNet-Tiny (constant)", 1, "no features", derived=False),
 )

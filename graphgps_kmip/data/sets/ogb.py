@@ -1,40 +1,63 @@
-"""Open Graph Benchmark (OGB): ogbg-molhiv, molpcba, ppa, code2; ogbn-arxiv, products, proteins; ogbl-collab."""
+"""Open Graph Benchmark (OGB): molhiv, molpcba, ppa, code2; arxiv, products, proteins; collab; PCQM4Mv2 of OGB-LSC."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask, scatter
+from tqdm import tqdm
 
 from graphgps_kmip.data.dataset import GraphDataset
-from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Statistics
+from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.file_errors import reading
 from graphgps_kmip.data.ogb_tables import (
     CLASSES,
     NODE_ATTRIBUTES,
     NODE_TYPES,
-    AssociationGraphs,
+    SPLIT,
     OGBGraphs,
     SyntaxTrees,
-    ogb_files,
-    ogb_source,
+    association_graphs,
     ogb_split,
 )
+from graphgps_kmip.data.point_clouds import Row, RowGraphs
 from graphgps_kmip.data.safe_pickle import load_torch
 from graphgps_kmip.data.synthetic_sample import make_sample
 from graphgps_kmip.encoding.feature_encoders import ATOM, BOND
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.errors import DataError, InputError
 
+HOME = "ogb"
 COUNTS = ("edge", "num-node-list", "num-edge-list")
 TREE_NODES = ("node_is_attributed", "node_dfs_order", "node_depth")
 COLLAB = "ogbl-collab"
 NEGATIVES_SEED = 0  # the same training negatives in every run
-COLLAB_FILES = ogb_files(COLLAB, "linkproppred/collab", (*COUNTS, "node-feat"), "time", ending="pt")
+
+
+def _raw_files(name: str, archive: str, tables: tuple[str, ...], split: str, ending: str = "csv.gz") -> RawFiles:
+    """Return the raw files of a data set in ogb's layout; ``archive`` is the path of the download without ending."""
+    inside = archive.rpartition("/")[2]
+    return RawFiles(
+        HOME,
+        (*(f"raw/{table}.csv.gz" for table in tables), *(f"split/{split}/{part}.{ending}" for part in SPLIT.values())),
+        base=name.replace("-", "_"),
+        inside=inside,
+        urls={f"{inside}.zip": f"http://snap.stanford.edu/ogb/data/{archive}.zip"},
+    )
+
+
+def _source(level: str, licence: str) -> Source:
+    citation = "Hu et al., Open Graph Benchmark: Datasets for Machine Learning on Graphs, NeurIPS 2020"
+    return Source(citation, licence, f"ogb.stanford.edu/docs/{level}prop")
+
+
+COLLAB_FILES = _raw_files(COLLAB, "linkproppred/collab", (*COUNTS, "node-feat"), "time", ending="pt")
 
 
 def load_graphs(home: str, name: str, raw: RawFiles) -> GraphDataset:
@@ -45,10 +68,10 @@ def load_graphs(home: str, name: str, raw: RawFiles) -> GraphDataset:
     """
     split = list(ogb_split(home, raw).values())
     if name == "ogbg-ppa":
-        return GraphDataset(AssociationGraphs(Path(home, raw.base), sum(map(len, split))), split)
+        return GraphDataset(association_graphs(Path(home, raw.base), sum(map(len, split))), split)
     dataset = OGBGraphs(home, raw, one_way=name == "ogbg-code2")
     if name == "ogbg-code2":
-        dataset.transform = SyntaxTrees.prepared(dataset, split[0])
+        dataset.transform = SyntaxTrees.of(dataset, split[0])
     elif dataset._data.y.size(1) == 1:
         dataset._data.y = dataset._data.y.flatten()
     return GraphDataset(dataset, split)
@@ -90,7 +113,9 @@ def load_links(home: str) -> GraphDataset:
         negatives = pairs.get("edge_neg")
         if negatives is None:
             negatives = random_negatives(positives, graph.num_nodes, NEGATIVES_SEED)
-        graphs.append(_with_pairs(graph, positives, negatives))
+        both = torch.cat([positives, negatives], dim=1)
+        label = (torch.arange(both.size(1)) < positives.size(1)).long()
+        graphs.append(Data(x=graph.x, edge_index=graph.edge_index, edge_label_index=both, edge_label=label))
     return GraphDataset(graphs, [[0], [1], [2]])
 
 
@@ -105,61 +130,152 @@ def random_negatives(edges: Tensor, num_nodes: int, seed: int) -> Tensor:
         ValueError: every pair of nodes is an edge.
     """
     generator = torch.Generator().manual_seed(seed)
-    known = _pair_number(edges, num_nodes).unique()
-    if len(known[known % (num_nodes + 1) != 0]) == num_nodes * (num_nodes - 1) // 2:
+    taken = _pair_number(edges, num_nodes).unique()
+    if len(taken[taken % (num_nodes + 1) != 0]) == num_nodes * (num_nodes - 1) // 2:
         raise InputError("every pair of nodes is an edge: there are no negatives to draw")
-    found = edges[:, :0]
-    while found.size(1) < edges.size(1):
+    drawn = edges[:, :0]
+    while drawn.size(1) < edges.size(1):
         pairs = torch.randint(num_nodes, edges.shape, generator=generator)
-        new = (pairs[0] != pairs[1]) & ~torch.isin(_pair_number(pairs, num_nodes), known)
-        found = torch.cat([found, pairs[:, new]], dim=1)
-    return found[:, : edges.size(1)]
+        new = (pairs[0] != pairs[1]) & ~torch.isin(_pair_number(pairs, num_nodes), taken)
+        drawn = torch.cat([drawn, pairs[:, new]], dim=1)
+    return drawn[:, : edges.size(1)]
 
 
 def _pair_number(pairs: Tensor, num_nodes: int) -> Tensor:
     return pairs.amin(0) * num_nodes + pairs.amax(0)
 
 
-def _with_pairs(graph: Data, positives: Tensor, negatives: Tensor) -> Data:
-    labels = [torch.ones(positives.size(1), dtype=torch.long), torch.zeros(negatives.size(1), dtype=torch.long)]
-    pairs = torch.cat([positives, negatives], dim=1)
-    return Data(x=graph.x, edge_index=graph.edge_index, edge_label_index=pairs, edge_label=torch.cat(labels))
+# PCQM4Mv2: 3.7 million molecules and their HOMO-LUMO gaps, in a database on disk
+
+PCQM_FILES = RawFiles(
+    HOME,
+    ("raw/data.csv.gz", "split_dict.pt"),
+    base="pcqm4m-v2",
+    inside="pcqm4m-v2",
+    urls={"pcqm4m-v2.zip": "https://dgl-data.s3-accelerate.amazonaws.com/dataset/OGB-LSC/pcqm4m-v2.zip"},
+)
+SPLIT_SEED = 42
+VALIDATION, SUBSET_VALIDATION = 150_000, 50_000  # molecules, as in GraphGPS
+MOLECULE = {
+    "x": {"dtype": torch.uint8, "size": (-1, len(ATOM))},
+    "edge_index": {"dtype": torch.int16, "size": (2, -1)},
+    "edge_attr": {"dtype": torch.uint8, "size": (-1, len(BOND))},
+    "y": {"dtype": torch.float32, "size": (1,)},
+}
+
+
+def molecule(smiles: str) -> dict[str, np.ndarray]:
+    """Return ``x`` (N, 9), ``edge_index`` (2, E) and ``edge_attr`` (E, 3) of a molecule, int64.
+
+    Each bond is there in both directions, one after the other.
+
+    Raises:
+        DataError: RDKit is not installed.
+        InputError: the text is no molecule.
+    """
+    try:
+        from ogb.utils.mol import smiles2graph  # here: ogb asks the network for newer releases of itself
+    except ImportError as error:
+        raise DataError(
+            "its molecules come as text, and RDKit, which makes graphs of them, is not installed: pip install rdkit"
+        ) from error
+    try:
+        graph = smiles2graph(smiles)
+    except (AttributeError, TypeError) as error:  # RDKit made no molecule of it
+        raise InputError(f"{str(smiles)[:40]!r} is no molecule") from error
+    return {"x": graph["node_feat"], "edge_index": graph["edge_index"], "edge_attr": graph["edge_feat"]}
+
+
+def load_molecules(home: str, name: str) -> GraphDataset:
+    """Return the molecules of PCQM4Mv2's "subset", "full" or "inference" with their splits, read from disk on access.
+
+    ``y`` (1,) is NaN where the gap is not published.
+    """
+    folder = Path(home, PCQM_FILES.base)
+    with reading(folder / "split_dict.pt"):
+        official = {part: np.asarray(index) for part, index in load_torch(folder / "split_dict.pt").items()}
+    parts = [np.sort(part) for part in _pcqm_splits(official, name)]
+    ends = np.cumsum([len(part) for part in parts])
+    splits = [torch.arange(end - len(part), end) for part, end in zip(parts, ends, strict=True)]
+    path, rows = folder / "processed" / "molecules.db", partial(_molecule_rows, folder / "raw" / "data.csv.gz")
+    return GraphDataset(RowGraphs(path, MOLECULE, rows, np.concatenate(parts), _molecule_graph), splits)
+
+
+def _molecule_graph(row: Row) -> Data:
+    return Data(**{key: row[key].long() for key in ("x", "edge_index", "edge_attr")}, y=row["y"].clone())
+
+
+def _pcqm_splits(official: dict[str, np.ndarray], name: str) -> list[np.ndarray]:
+    if name == "inference":
+        return [official["valid"], official["test-dev"], official["test-challenge"]]
+    order = np.random.default_rng(SPLIT_SEED).permutation(official["train"])
+    validation, training = order[:VALIDATION], order[VALIDATION:]
+    if name == "subset":
+        validation, training = validation[:SUBSET_VALIDATION], training[: len(training) // 10]
+    return [training, validation, official["valid"]]
+
+
+def _molecule_rows(path: Path) -> Iterator[Row]:
+    import pandas as pd
+
+    with reading(path):
+        table = pd.read_csv(path)
+        gaps = zip(table["smiles"], table["homolumogap"], strict=True)
+    for smiles, gap in tqdm(gaps, "PCQM4Mv2: molecules", total=len(table)):
+        with reading(path):
+            graph = molecule(smiles)
+        yield {key: torch.as_tensor(graph.get(key, [gap])).to(MOLECULE[key]["dtype"]) for key in MOLECULE}
 
 
 def _record(
-    level: str,
     name: str,
     archive: str,
     tables: tuple[str, ...],
     features: Features,
     statistics: Statistics,
-    *,
     split: str,
-    summary: str,
-    metric: str = "accuracy",
-    task_type: str = "classification",
-    loss: str = "cross_entropy",
     licence: str = "MIT",
-    sample: Callable[[DatasetRecord, int], GraphDataset] | None = None,
+    **facts: Any,
 ) -> DatasetRecord:
-    """Return the record of a data set whose graphs ("graph") or nodes ("node") have labels."""
-    raw = ogb_files(name, f"{level}proppred/{archive}", (*COUNTS, f"{level}-label", *tables), split)
+    """Return the record of a data set whose graphs (ogbg-...) or nodes (ogbn-...) have labels."""
+    level = "graph" if name.startswith("ogbg") else "node"
+    raw = _raw_files(name, f"{level}proppred/{archive}", (*COUNTS, f"{level}-label", *tables), split)
+    usual = {"task_type": "classification", "metric": "accuracy", "loss": "cross_entropy"}
     return DatasetRecord(
         format="OGB",
         name=name,
         title=name,
         load=partial(load_graphs if level == "graph" else load_node, name=name, raw=raw),
-        task_type=task_type,
         level=level,
-        metric=metric,
-        loss=loss,
         split=f"official, by {split.replace('_', ' ')}",
-        summary=summary,
         features=features,
         statistics=statistics,
-        source=ogb_source(level, licence),
+        source=_source(level, licence),
         raw=raw,
-        sample=sample,
+        **usual | facts,
+    )
+
+
+def _pcqm(name: str, sizes: tuple[int, int, int], split: str, summary: str) -> DatasetRecord:
+    return DatasetRecord(
+        format="OGB",
+        name=f"PCQM4Mv2-{name}",
+        title=f"PCQM4Mv2-{name}",
+        load=partial(load_molecules, name=name),
+        task_type="regression",
+        metric="mae",
+        loss="l1",
+        split=split,
+        summary=summary,
+        features=Features(ATOM, BOND),
+        statistics=Statistics(sum(sizes), 14.1, 14.6, edges_once=True, directed=False, sizes=sizes),
+        source=Source(
+            "Hu et al., OGB-LSC: A Large-Scale Challenge for Machine Learning on Graphs, NeurIPS 2021",
+            "CC BY 4.0",
+            "ogb.stanford.edu/docs/lsc/pcqm4mv2",
+        ),
+        raw=PCQM_FILES,
+        unknown_targets=name == "inference",
     )
 
 
@@ -171,9 +287,8 @@ def sample_of_trees(record: DatasetRecord, seed: int = 0) -> GraphDataset:
     return dataset
 
 
-GRAPHS = (
+OGB = (
     _record(
-        "graph",
         "ogbg-molhiv",
         "csv_mol_download/hiv",
         ("node-feat", "edge-feat"),
@@ -184,7 +299,6 @@ GRAPHS = (
         split="scaffold",
     ),
     _record(
-        "graph",
         "ogbg-molpcba",
         "csv_mol_download/pcba",
         ("node-feat", "edge-feat"),
@@ -196,7 +310,6 @@ GRAPHS = (
         task_type="classification_multilabel",
     ),
     _record(
-        "graph",
         "ogbg-ppa",
         "ogbg_ppi_medium",
         ("edge-feat",),
@@ -207,7 +320,6 @@ GRAPHS = (
         licence="CC-0",
     ),
     _record(
-        "graph",
         "ogbg-code2",
         "code2",
         ("node-feat", *TREE_NODES),
@@ -221,45 +333,6 @@ GRAPHS = (
         loss="subtoken_cross_entropy",
         sample=sample_of_trees,
     ),
-)
-NODES = (
-    _record(
-        "node",
-        "ogbn-arxiv",
-        "arxiv",
-        ("node-feat",),
-        Features(128, classes=40),
-        Statistics(1, 169343, 1166243, directed=True, sizes=(90941, 29799, 48603)),
-        split="time",
-        summary="citations between computer science papers, 40 subjects; edges have a direction",
-        licence="ODC-BY",
-    ),
-    _record(
-        "node",
-        "ogbn-products",
-        "products",
-        ("node-feat",),
-        Features(100, classes=47),
-        Statistics(1, 2449029, 61859140, edges_once=True, directed=False, sizes=(196615, 39323, 2213091)),
-        split="sales_ranking",
-        summary="products bought together at Amazon, 47 categories",
-        licence="Amazon licence",
-    ),
-    _record(
-        "node",
-        "ogbn-proteins",
-        "proteins",
-        ("edge-feat",),
-        Features(8, 8, classes=112),
-        Statistics(1, 132534, 39561252, edges_once=True, directed=False, sizes=(86619, 21236, 24679)),
-        split="species",
-        summary="associations between proteins of eight species: which of 112 functions does one have?",
-        licence="CC-0",
-        metric="auc",
-        task_type="classification_multilabel",
-    ),
-)
-LINKS = (
     DatasetRecord(
         format="OGB",
         name=COLLAB,
@@ -274,8 +347,61 @@ LINKS = (
         features=Features(128),
         # One graph, given three times. Of the 1,285,465 published edges those of training carry messages.
         statistics=Statistics(3, 235868, 1179052, edges_once=True, directed=False),
-        source=ogb_source("link", "ODC-BY"),
+        source=_source("link", "ODC-BY"),
         raw=COLLAB_FILES,
     ),
+    _record(
+        "ogbn-arxiv",
+        "arxiv",
+        ("node-feat",),
+        Features(128, classes=40),
+        Statistics(1, 169343, 1166243, directed=True, sizes=(90941, 29799, 48603)),
+        split="time",
+        summary="citations between computer science papers, 40 subjects; edges have a direction",
+        licence="ODC-BY",
+    ),
+    _record(
+        "ogbn-products",
+        "products",
+        ("node-feat",),
+        Features(100, classes=47),
+        Statistics(1, 2449029, 61859140, edges_once=True, directed=False, sizes=(196615, 39323, 2213091)),
+        split="sales_ranking",
+        summary="products bought together at Amazon, 47 categories",
+        licence="Amazon licence",
+    ),
+    _record(
+        "ogbn-proteins",
+        "proteins",
+        ("edge-feat",),
+        Features(8, 8, classes=112),
+        Statistics(1, 132534, 39561252, edges_once=True, directed=False, sizes=(86619, 21236, 24679)),
+        split="species",
+        summary="associations between proteins of eight species: which of 112 functions does one have?",
+        licence="CC-0",
+        metric="auc",
+        task_type="classification_multilabel",
+    ),
 )
-RECORDS = (*GRAPHS, *LINKS, *NODES)
+HELD_OUT = "test is the official validation set, validation {} random molecules of the official training set"
+PCQM = (
+    _pcqm(
+        "full",
+        (3228606, 150000, 73545),
+        HELD_OUT.format("150,000"),
+        "3.4 million molecules: the HOMO-LUMO gap in electronvolts",
+    ),
+    _pcqm(
+        "subset",
+        (322860, 50000, 73545),
+        HELD_OUT.format("50,000") + ", training a tenth of the rest",
+        "a tenth of the training molecules of PCQM4Mv2-full, and a third of those that validate",
+    ),
+    _pcqm(
+        "inference",
+        (73545, 147037, 147432),
+        "the official validation set, test-dev and test-challenge; the gaps of the latter two are not published (NaN)",
+        "molecules to predict for the OGB-LSC challenge",
+    ),
+)
+RECORDS = (*OGB, *PCQM)

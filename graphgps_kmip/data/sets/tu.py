@@ -9,8 +9,6 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 
-PARTS = ("A", "graph_indicator", "graph_labels")
-
 
 def load(home: str, name: str, labelled: bool) -> Sequence[Data]:
     """Return the graphs; ``x`` is the node's label as one-hot, or a column of ones where nodes carry no label."""
@@ -20,13 +18,10 @@ def load(home: str, name: str, labelled: bool) -> Sequence[Data]:
     return TUDataset(home, name, transform=None if labelled else Constant())
 
 
-def _parts(labelled: bool) -> tuple[str, ...]:
-    return (*PARTS, "node_labels") if labelled else PARTS
-
-
 def _record(
     name: str, graphs: int, nodes: float, edges: float, labels: int, classes: int, summary: str, citation: str
 ) -> DatasetRecord:
+    parts = ("A", "graph_indicator", "graph_labels", *(["node_labels"] if labels else []))
     return DatasetRecord(
         format="PyG-TUDataset",
         name=name,
@@ -47,9 +42,8 @@ def _record(
         ),
         raw=RawFiles(
             "TUDataset",
-            tuple(f"raw/{name}_{part}.txt" for part in _parts(labels > 0)),
+            tuple(f"raw/{name}_{part}.txt" for part in parts),
             base=name,
-            archives=(f"{name}.zip",),
             urls={f"{name}.zip": f"https://www.chrsmrrs.com/graphkerneldatasets/{name}.zip"},
         ),
     )

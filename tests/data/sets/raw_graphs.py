@@ -79,7 +79,7 @@ def lrgb(record: DatasetRecord, raw: Path) -> Expected:
 
 
 def gnn_benchmark(record: DatasetRecord, raw: Path) -> Expected:
-    """Images have the position beside the colour, and the distance of each edge."""
+    """Images have colour and position as features, and the distance of each edge."""
     graphs = []
     for number in range(sum(SIZES)):
         values: Values = {"edge_index": EDGES, "edge_attr": None}
@@ -94,9 +94,10 @@ def gnn_benchmark(record: DatasetRecord, raw: Path) -> Expected:
     if not record.features.positions:
         return Expected(graphs, SIX)
     changed = [
-        {"x": torch.cat([one["x"], one["pos"]], dim=1), "edge_attr": one["edge_attr"][:, None]} for one in graphs
+        {"x": torch.cat([values["x"], values["pos"]], dim=1), "edge_attr": values["edge_attr"][:, None]}
+        for values in graphs
     ]
-    return Expected([{**one, **more} for one, more in zip(graphs, changed, strict=True)], SIX)
+    return Expected([{**values, **more} for values, more in zip(graphs, changed, strict=True)], SIX)
 
 
 def circles(_record: DatasetRecord, raw: Path, count: int = 10, as_in_2019: bool = False) -> Expected:
@@ -131,8 +132,8 @@ def zinc(record: DatasetRecord, raw: Path) -> Expected:
         kinds = torch.tensor([1 + number % 3, 1 + number % 3, 1, 1])
         graphs.append({"x": torch.tensor([[number], [27], [0]]), "edge_index": EDGES, "edge_attr": kinds})
         graphs[-1]["y"] = torch.tensor([number / 4])
-    parts, chosen = {"train": molecules[:4], "val": molecules[4:6], "test": molecules[6:]}, ("3,1\n", "1\n", "0\n")
-    for (split, part), places in zip(parts.items(), chosen, strict=True):
+    parts, selected = {"train": molecules[:4], "val": molecules[4:6], "test": molecules[6:]}, ("3,1\n", "1\n", "0\n")
+    for (split, part), places in zip(parts.items(), selected, strict=True):
         write(raw / f"{split}.pickle", part)
         write(raw / f"{split}.index", places)
     if record.name == "full":
@@ -374,9 +375,9 @@ def place(record: DatasetRecord, root: Path) -> Expected:
     return SINGLE.get(record.name, WRITERS.get(record.raw.home))(record, raw)
 
 
-def same(found: Any, expected: Any) -> bool:
+def same(result: Any, expected: Any) -> bool:
     if isinstance(expected, Tensor):
-        return isinstance(found, Tensor) and found.dtype == expected.dtype and torch.equal(
-            found.nan_to_num(-1), expected.nan_to_num(-1)
+        return isinstance(result, Tensor) and result.dtype == expected.dtype and torch.equal(
+            result.nan_to_num(-1), expected.nan_to_num(-1)
         )  # fmt: skip
-    return found == expected
+    return result == expected

@@ -29,7 +29,7 @@ Masks = dict[str, np.ndarray]
 
 
 def both_ways(edges: Edges) -> Edges:
-    return sorted({edge for one, other in edges for edge in ((one, other), (other, one))})
+    return sorted({edge for source, target in edges for edge in ((source, target), (target, source))})
 
 
 def split_masks(number: int = 0) -> Masks:
@@ -84,17 +84,17 @@ def pickled(content: Any) -> bytes:
 def planetoid(record: DatasetRecord, raw: Path) -> Expected:
     """Node n has the features (n, 0, 1) and the class n % 2; CiteSeer leaves numbers of test nodes out."""
     tests = [508, 505, 507] if record.name == "CiteSeer" else [507, 505, 506]
-    first, last, known = min(tests), max(tests), 505  # of which 500 validate
+    first, last, num_labelled = min(tests), max(tests), 505  # of which 500 validate
     graph = {0: [1, 1, 0], 1: [0, 2], 2: [], 3: [first], first: [3], last: []}  # an edge twice, one to itself
     content: dict[str, Any] = {"graph": defaultdict(list, graph)}
-    for name, numbers in {"x": range(3), "allx": range(known), "tx": tests}.items():
+    for name, numbers in {"x": range(3), "allx": range(num_labelled), "tx": tests}.items():
         content[name] = scipy.sparse.csr_matrix(np.array([[number, 0, 1] for number in numbers], dtype=np.float32))
         content[name.replace("x", "y")] = np.eye(2, dtype=np.int32)[[number % 2 for number in numbers]]
     low = record.name.lower()
     for name, value in content.items():
         write(raw / f"ind.{low}.{name}", pickled(value))
     write(raw / f"ind.{low}.test.index", "".join(f"{number}\n" for number in tests))
-    present = [*range(known), *tests]
+    present = [*range(num_labelled), *tests]
     number = np.arange(last + 1)
     masks = {"train_mask": number < 3, "val_mask": (number >= 3) & (number < 503), "test_mask": np.isin(number, tests)}
     return Expected(
@@ -106,11 +106,15 @@ def planetoid(record: DatasetRecord, raw: Path) -> Expected:
 
 
 def compressed_npz(record: DatasetRecord, raw: Path) -> Expected:
-    words = np.array([[node % 3, 0, (node == 5) * 0.5, 1] for node in range(NODES)], dtype=np.float32)
+    word_counts = np.array([[node % 3, 0, (node == 5) * 0.5, 1] for node in range(NODES)], dtype=np.float32)
     edges = [(0, 1), (1, 0), (2, 1), (9, 4), (3, 3)]  # one both ways, one to itself
-    arrays = {**compressed("adj_", links(edges).astype(np.float32)), **compressed("attr_", words), "labels": NODE % 3}
+    arrays = {
+        **compressed("adj_", links(edges).astype(np.float32)),
+        **compressed("attr_", word_counts),
+        "labels": NODE % 3,
+    }
     np.savez(raw.parent / record.raw.files[0], **arrays)
-    return Expected((words > 0).astype(float), NODE % 3, both_ways([(0, 1), (1, 2), (4, 9)]), None)
+    return Expected((word_counts > 0).astype(float), NODE % 3, both_ways([(0, 1), (1, 2), (4, 9)]), None)
 
 
 def platonov(record: DatasetRecord, raw: Path) -> Expected:
@@ -125,12 +129,12 @@ def platonov(record: DatasetRecord, raw: Path) -> Expected:
 
 def geom_gcn(record: DatasetRecord, raw: Path) -> Expected:
     """Actors list the numbers of their words, others say 0 or 1 of each word."""
-    words, edges = [[0, 2], [1], *([[3]] * (NODES - 2))], [(0, 1), (9, 2), (0, 1), (4, 4)]
-    x = [[int(word in of_node) for word in range(4)] for of_node in words]
-    values = words if record.title == "Actor" else x
+    word_lists, edges = [[0, 2], [1], *([[3]] * (NODES - 2))], [(0, 1), (9, 2), (0, 1), (4, 4)]
+    x = [[int(word in of_node) for word in range(4)] for of_node in word_lists]
+    values = word_lists if record.title == "Actor" else x
     nodes = [f"{node}\t{','.join(map(str, values[node]))}\t{node % 5}" for node in range(NODES)]
     write(raw / "out1_node_feature_label.txt", "\n".join(["node_id\tfeature\tlabel", *nodes, ""]))
-    lines = [f"{one}\t{other}" for one, other in edges]
+    lines = [f"{source}\t{target}" for source, target in edges]
     write(raw / "out1_graph_edges.txt", "\n".join(["node_id\tnode_id", *lines, ""]))
     for number, file in enumerate(record.raw.files[2:]):
         np.savez(raw.parent / file, **{name: mask.astype(np.uint8) for name, mask in split_masks(number).items()})
@@ -244,8 +248,8 @@ def ogb_node(record: DatasetRecord, raw: Path) -> Expected:
     write_tables(raw, tables)
     write_tables(raw.parent / "split" / split, parts)
     if proteins:
-        one, two, three = weights
-        x = torch.stack([(one + two) / 2, (one + three) / 2, (two + three) / 2, torch.zeros(8)]).tolist()
+        first, second, third = weights
+        x = torch.stack([(first + second) / 2, (first + third) / 2, (second + third) / 2, torch.zeros(8)]).tolist()
     names = ("train_mask", "val_mask", "test_mask")
     masks = {name: np.isin(np.arange(4), part) for name, part in zip(names, parts.values(), strict=True)}
     return Expected(x, y, edges if record.name == "ogbn-arxiv" else both_ways(edges), lambda _: masks)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import math
 import pickle
 import sys
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from ogb.io.read_graph_pyg import read_graph_pyg
@@ -29,14 +32,15 @@ from graphgps_kmip.data import (
     sampled,
 )
 from graphgps_kmip.data.ogb_tables import END, UNKNOWN, vocabulary
-from graphgps_kmip.data.sets.malnet import KINDS, MAX_DEGREE, featurize
+from graphgps_kmip.data.sets import ogb
+from graphgps_kmip.data.sets.malnet import MAX_DEGREE, featurize
 from graphgps_kmip.data.sets.malnet import RECORDS as MALNETS
-from graphgps_kmip.data.sets.ogb import random_negatives
+from graphgps_kmip.data.sets.ogb import PCQM, random_negatives
 from graphgps_kmip.data.sets.point_cloud_sets import vertices
 from graphgps_kmip.encoding import KNNGraph
 from graphgps_kmip.encoding.feature_encoders import ATOM, BOND, SyntaxNodeEncoder
 from tests.data.sets.raw_files import Code, opened, pack, write, write_tables
-from tests.data.sets.raw_graphs import AREAS, CALLS, circles, place
+from tests.data.sets.raw_graphs import AREAS, OFFICIAL, circles, place
 from tests.processes import preloaded
 
 CSL, MALNET = find("PyG-GNNBenchmarkDataset", "CSL"), find("PyG-MalNetTiny", "LocalDegreeProfile")
@@ -52,16 +56,9 @@ def raw_of(record: DatasetRecord, root: Path) -> Path:
 # Benchmarking GNNs, TUDataset
 
 
-def test_circles_are_read_as_scipy_wrote_them_in_2019(tmp_path: Path) -> None:
-    raw = raw_of(CSL, tmp_path)
-    expected = circles(CSL, raw, as_in_2019=True)
-    for graph, values in zip(opened(CSL, tmp_path).graphs, expected.graphs, strict=True):
-        assert torch.equal(graph.edge_index, values["edge_index"])
-
-
 @pytest.mark.parametrize(("record", "folds"), [(CSL, 5), (find("PyG-TUDataset", "NCI1"), 10)], ids=["CSL", "NCI1"])
 def test_stratified_folds_test_each_graph_once(record: DatasetRecord, folds: int, tmp_path: Path) -> None:
-    circles(CSL, raw_of(CSL, tmp_path), count=50) if record is CSL else place(record, tmp_path)
+    circles(CSL, raw_of(CSL, tmp_path), count=50, as_in_2019=True) if record is CSL else place(record, tmp_path)
     tested = []
     for fold in range(folds):
         dataset = open_dataset(record, tmp_path, f"cv-stratifiedkfold-{folds}", split_index=fold)
@@ -69,16 +66,6 @@ def test_stratified_folds_test_each_graph_once(record: DatasetRecord, folds: int
         assert labels == list(range(10 if record is CSL else 2))
         tested += dataset.splits.test.tolist()
     assert sorted(tested) == list(range(len(dataset)))
-
-
-def test_zincs_subset_and_full_set_are_side_by_side_and_each_made_once(tmp_path: Path) -> None:
-    place(SUBSET, tmp_path)
-    made = [tmp_path / "ZINC" / name / "processed" / "train.pt" for name in ("subset", "full")]
-    times = []
-    for _ in range(2):
-        assert [len(opened(record, tmp_path)) for record in (SUBSET, FULL)] == [4, 8]
-        times.append([path.stat().st_mtime_ns for path in made])
-    assert times[0] == times[1]
 
 
 def test_hand_placed_files_are_not_replaced_by_those_of_an_archive(tmp_path: Path) -> None:
@@ -129,19 +116,6 @@ def test_the_names_of_malnet_share_what_was_prepared_and_differ_in_features(tmp_
     assert find("PyG-MalNetTiny", "none").title == find("PyG-MalNetTiny", "Constant").title
 
 
-def test_the_local_degree_profile_is_that_of_its_definition() -> None:
-    edges = torch.cat([CALLS, torch.tensor([[3, 3], [4, 5]])], dim=1)
-    graph = Data(edge_index=edges, num_nodes=6)
-    x, out_degree = featurize(graph, "LocalDegreeProfile").x, torch.bincount(edges[0], minlength=6).float()
-    for node in range(6):
-        of_successors = out_degree[edges[1, edges[0] == node]]
-        profile = [one(of_successors) for one in (torch.min, torch.max, torch.mean)] if len(of_successors) else [0] * 3
-        torch.testing.assert_close(x[node, :4], torch.tensor([out_degree[node], *profile]))
-        spread = of_successors.std(correction=0) if len(of_successors) else torch.tensor(0.0)
-        torch.testing.assert_close(x[node, 4], spread, rtol=0, atol=1e-3)  # from a difference of squares
-    assert graph.x is None, "the graph that was given stays as it is"
-
-
 @pytest.mark.parametrize(("degree", "column"), [(0, 0), (7, 7), (100, 100), (101, 100), (250, 100)])
 def test_degrees_above_the_maximum_share_the_last_column(degree: int, column: int) -> None:
     edges = torch.stack([torch.zeros(degree, dtype=torch.long), torch.arange(1, degree + 1)])
@@ -149,13 +123,6 @@ def test_degrees_above_the_maximum_share_the_last_column(degree: int, column: in
     assert x.shape == (degree + 1, MAX_DEGREE + 1)
     assert x[0].nonzero().flatten().tolist() == [column]
     assert x.sum(1).tolist() == [1] * (degree + 1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_graph_without_edges_has_features_too(kind: str) -> None:
-    x = featurize(Data(edge_index=torch.empty(2, 0, dtype=torch.long), num_nodes=3), kind).x
-    assert len(x) == 3
-    assert x.isfinite().all()
 
 
 # Point clouds
@@ -186,17 +153,19 @@ BAD_POINTS = {
     "0 0 0 0 0 1 1 1\n": "expected 7 columns, found 8",
     "": r"found shape \(0, 6\)",
 }
-BAD_CLOUDS = [(MODELNET, "bed/train/bed_0004.off", content, words) for content, words in BAD_MESHES.items()]
-BAD_CLOUDS += [(find("PyG-ShapeNet"), "03001627/object4.txt", 3 * line, words) for line, words in BAD_POINTS.items()]
+BAD_CLOUDS = [(MODELNET, "bed/train/bed_0004.off", content, message) for content, message in BAD_MESHES.items()]
+BAD_CLOUDS += [
+    (find("PyG-ShapeNet"), "03001627/object4.txt", 3 * line, message) for line, message in BAD_POINTS.items()
+]
 
 
-@pytest.mark.parametrize(("record", "file", "content", "words"), BAD_CLOUDS)
+@pytest.mark.parametrize(("record", "file", "content", "message"), BAD_CLOUDS)
 def test_a_cloud_that_cannot_be_right_is_named(
-    record: DatasetRecord, file: str, content: str, words: str, tmp_path: Path
+    record: DatasetRecord, file: str, content: str, message: str, tmp_path: Path
 ) -> None:
     place(record, tmp_path)
     write(raw_of(record, tmp_path) / file, content)
-    with pytest.raises(DataError, match=rf"{Path(file).name} cannot be used \(.*{words}.*\); it was renamed to"):
+    with pytest.raises(DataError, match=rf"{Path(file).name} cannot be used \(.*{message}.*\); it was renamed to"):
         opened(record, tmp_path)
 
 
@@ -240,7 +209,7 @@ def rooms(count: int, root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("record", "change", "words"),
+    ("record", "change", "message"),
     [
         (MODELNET, without_mesh, "^ModelNet10: raw/sofa/test holds no .off files"),
         (S3DIS, without_h5py, "^S3DIS: .*pip install h5py"),
@@ -249,12 +218,12 @@ def rooms(count: int, root: Path) -> None:
     ],
 )
 def test_files_of_clouds_that_do_not_fit_together_are_one_line(
-    record: DatasetRecord, change: Callable[[Path], None], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    record: DatasetRecord, change: Callable[[Path], None], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place(record, tmp_path)
     monkeypatch.setitem(sys.modules, "h5py", sys.modules["h5py"])
     change(tmp_path)
-    with pytest.raises(DataError, match=words):
+    with pytest.raises(DataError, match=message):
         opened(record, tmp_path)
 
 
@@ -330,8 +299,8 @@ def test_the_vocabulary_of_code2_is_kept_and_ends_after_five_thousand_words(tmp_
     assert json.loads(stored.read_text()) == ["get", "item"]  # of the training graphs
     stored.write_text(json.dumps(["item"]))
     assert opened(CODE, tmp_path).graphs[0].y.tolist() == [[UNKNOWN, 0, END, END, END]]
-    words = vocabulary([[f"word{number}"] * (2 if number == 6000 else 1) for number in range(6001)])
-    assert (len(words), words[:2], words[-1]) == (5000, ["word6000", "word0"], "word4998")
+    message = vocabulary([[f"word{number}"] * (2 if number == 6000 else 1) for number in range(6001)])
+    assert (len(message), message[:2], message[-1]) == (5000, ["word6000", "word0"], "word4998")
     assert (UNKNOWN, END, CODE.features.classes) == (5000, 5001, 5002)
     assert SyntaxNodeEncoder(8)(sampled(CODE).load("").graphs[0]).x.shape[1] == 8
 
@@ -358,8 +327,77 @@ def test_negatives_are_no_edges_in_either_direction_and_no_loops() -> None:
         random_negatives(torch.tensor([[0, 0, 1, 2], [1, 2, 2, 2]]), 3, seed=0)
 
 
-def test_text_of_a_table_that_is_no_number_is_named(tmp_path: Path) -> None:
-    place(HIV, tmp_path)
-    write(raw_of(HIV, tmp_path) / "node-feat.csv.gz", "not a table")
-    with pytest.raises(DataError, match=r"node-feat\.csv\.gz cannot be used"):
-        opened(HIV, tmp_path)
+# PCQM4Mv2
+
+FULL_PCQM, SUBSET_PCQM, INFERENCE = PCQM
+
+
+@pytest.fixture
+def chemistry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write the raw files of 24 molecules, of which 6, not 150,000, validate; return the folder of all data sets."""
+    monkeypatch.setattr(ogb, "VALIDATION", 6)
+    monkeypatch.setattr(ogb, "SUBSET_VALIDATION", 2)
+    place(FULL_PCQM, tmp_path)
+    return tmp_path
+
+
+def path_of_letters(smiles: str) -> dict[str, np.ndarray]:
+    atoms = np.arange(len(smiles))
+    bonds = np.stack([atoms[:-1], atoms[1:]])
+    return {
+        "x": (atoms % 2)[:, None].repeat(9, axis=1),
+        "edge_index": np.concatenate([bonds, bonds[::-1]], axis=1),
+        "edge_attr": np.ones((2 * bonds.shape[1], 3), dtype=np.int64),
+    }
+
+
+def labels(record: DatasetRecord, root: Path) -> list[list[float]]:
+    dataset = opened(record, root)
+    return [[float(dataset[index].y) for index in part.tolist()] for part in dataset.splits]
+
+
+def test_parts_of_pcqm_are_drawn_from_training_and_unknown_gaps_are_nan(
+    chemistry: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ogb, "molecule", path_of_letters)  # no RDKit is asked for
+    train, val, test = labels(FULL_PCQM, chemistry)
+    assert (len(train), len(val), test) == (12, 6, [9.0, 9.5])
+    assert sorted(train + val) == [number / 2 for number in range(18)]
+    assert sorted(val) == sorted(np.random.default_rng(42).permutation(18)[:6] / 2)  # as GraphGPS draws them
+    subset = labels(SUBSET_PCQM, chemistry)
+    assert [len(part) for part in subset] == [1, 2, 2]
+    assert set(subset[0]) < set(train)
+    assert set(subset[1]) < set(val)
+    assert subset[2] == test
+    valid, dev, challenge = labels(INFERENCE, chemistry)
+    assert valid == test
+    assert all(map(math.isnan, [*dev, *challenge]))
+
+
+def test_atoms_and_bonds_have_the_categories_of_ogb(chemistry: Path) -> None:
+    pytest.importorskip("rdkit", reason="RDKit, which makes graphs of molecules, is not installed")
+    dataset = opened(INFERENCE, chemistry)
+    graph = dataset[2]  # the first of test-dev: ethene
+    carbon = [5, 0, 3, 5, 2, 0, 1, 0, 0]  # element 6, no chirality, 3 neighbours with hydrogens, no charge, 2 H, sp2
+    assert graph.x.tolist() == [carbon, carbon]
+    assert graph.edge_index.tolist() == [[0, 1], [1, 0]]
+    assert graph.edge_attr.tolist() == [[1, 0, 0]] * 2  # a double bond
+    assert opened(FULL_PCQM, chemistry)[0].edge_index.shape == (2, 0)  # methane
+    write(raw_of(FULL_PCQM, chemistry) / "data.csv.gz", gzip.compress(b"idx,smiles,homolumogap\n0,C1C,1.0\n"))
+    with pytest.raises(DataError, match=r"data\.csv\.gz cannot be used"):
+        opened(FULL_PCQM, chemistry)
+
+
+def test_without_rdkit_one_line_says_how_to_install_it(chemistry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("rdkit", "rdkit.Chem", "ogb.utils.mol"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(DataError, match="RDKit.*is not installed: pip install rdkit"):
+        opened(FULL_PCQM, chemistry)
+
+
+def test_the_parts_of_pcqm_have_the_published_sizes() -> None:
+    ends = np.cumsum([3378606, 73545, 147037, 147432])
+    official = dict(zip(OFFICIAL, np.split(np.arange(ends[-1]), ends[:-1]), strict=True))
+    for record in PCQM:
+        parts = ogb._pcqm_splits(official, record.name.removeprefix("PCQM4Mv2-"))
+        assert tuple(map(len, parts)) == record.statistics.sizes

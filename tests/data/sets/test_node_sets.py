@@ -45,18 +45,9 @@ def test_segments_given_both_ways_and_parts_given_by_indices_are_read_alike(tmp_
     parts = {"train_mask": torch.tensor([7, 0, 1, 2, 6, 5]), "valid_mask": torch.tensor([8, 3])}
     place(tmp_path / "plain")
     place(tmp_path / "changed", edge_indices=both, **parts)
-    one, other = (opened(PARIS, tmp_path / name).graphs[0] for name in ("plain", "changed"))
+    plain, changed = (opened(PARIS, tmp_path / name).graphs[0] for name in ("plain", "changed"))
     for key in ("edge_index", "train_mask", "val_mask", "test_mask", "x"):
-        torch.testing.assert_close(one[key], other[key])
-
-
-def test_data_that_torch_geometric_processed_from_other_features_is_not_trusted(tmp_path: Path) -> None:
-    place(tmp_path)
-    stock = tmp_path / PARIS.raw.folder / "processed"
-    stock.mkdir()
-    (stock / "data.pt").write_bytes(b"features of the other kind")
-    assert opened(PARIS, tmp_path).graphs[0].x.shape == (NODES, 67)
-    assert (stock / "data.pt").is_file()
+        torch.testing.assert_close(plain[key], changed[key])
 
 
 def test_an_archive_with_code_is_refused_and_nothing_of_it_runs(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import torch
 from torch_geometric.datasets import LRGBDataset
 
 from graphgps_kmip.data import DataError, DatasetInfo, DatasetRecord, datasets, find
-from graphgps_kmip.data.dataset_info import mismatches, summarize
+from graphgps_kmip.data.dataset_info import summarize
+from graphgps_kmip.data.dataset_record import mismatches
 from tests.data.sets import raw_graphs, raw_nodes
 from tests.data.sets.raw_files import Code, opened, pack
 from tests.data.sets.raw_graphs import same
@@ -49,7 +50,7 @@ def check_node_set(record: DatasetRecord, root: Path, expected: raw_nodes.Expect
 def test_raw_files_become_the_graph_with_its_official_splits(record: DatasetRecord, tmp_path: Path) -> None:
     expected = raw_nodes.place(record, tmp_path)
     with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)  # WikiCS's class warns unless it is told which edges to give
+        warnings.simplefilter("error", UserWarning)  # WikiCS's class warns unless an argument says which edges to give
         check_node_set(record, tmp_path, expected)
     assert not list(tmp_path.parent.rglob("outside.pt"))
     with pytest.raises(ValueError, match=rf"{record.title} has \d+ splits, numbered from 0, got 99"):

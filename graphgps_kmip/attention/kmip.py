@@ -29,6 +29,7 @@ from graphgps_kmip.ops.sparse_attention import softmax_weight, sparse_attention
 from graphgps_kmip.ranges import COUNT, NATURAL, NOT_NEGATIVE, WIDTH, Choice, Range, Registered
 from graphgps_kmip.registry import register
 from graphgps_kmip.search import check_backend_name, topk_inner_product
+from graphgps_kmip.signatures import check_arguments
 
 HEAD_AGGREGATIONS = ("none", "Linear")
 
@@ -126,11 +127,9 @@ class KMIPAttention(nn.Module):
 
 
 def _check_options(k: int, dim: int, num_heads: int, dim_kq: int, dim_val: int, head_agg: str) -> None:
-    for name, value in (("k", k), ("num_heads", num_heads), ("dim_kq", dim_kq), ("dim_val", dim_val)):
-        if value < 1:
-            raise InputError(f"{name} must be >= 1, got {value}")
-    if head_agg not in HEAD_AGGREGATIONS:
-        raise InputError(f"head_agg must be one of {', '.join(HEAD_AGGREGATIONS)}, got {head_agg!r}")
+    check_arguments(KMIPAttention, {"k": k, "dim_kq": dim_kq, "dim_val": dim_val, "head_agg": head_agg})
+    if num_heads < 1:
+        raise InputError(f"num_heads must be >= 1, got {num_heads}")
     if head_agg == "none" and num_heads * dim_val != dim:
         raise InputError(
             f"head_agg 'none' concatenates the heads, so num_heads * dim_val must be dim, got {num_heads} * {dim_val} "

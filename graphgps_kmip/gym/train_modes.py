@@ -22,6 +22,7 @@ from yacs.config import CfgNode
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention_saving import save_weights
+from graphgps_kmip.gym.config_defaults import TRAINING_KEYS
 from graphgps_kmip.gym.config_hash import config_hash
 from graphgps_kmip.gym.graphgym_registries import has_network, of_others
 from graphgps_kmip.gym.network_building import served
@@ -123,9 +124,9 @@ def with_options(spec: Spec) -> Callable[..., Any]:
     """Return an optimizer or a schedule in GraphGym's form, whose own options come from its config group."""
 
     @wraps(spec.component)  # GraphGym reads its arguments
-    def create(*arguments: Any, **given: Any) -> Any:
-        group = {option: cfg[spec.kind][spec.name.lower()][option] for option in spec.options}
-        return spec.component(*arguments, **given | group)
+    def create(*arguments: Any, **keywords: Any) -> Any:
+        group = cfg[spec.kind][spec.name.lower()]
+        return spec.component(*arguments, **keywords | {option: group[option] for option in spec.options})
 
     return create
 
@@ -138,20 +139,20 @@ def train_mode(config: CfgNode) -> Callable[..., Any]:
     """
     modes = components("train_mode")
     name = config.train.mode
-    return with_config(modes[name], config) if name in modes else partial(_run_theirs, name, config)
+    if name in modes:
+        return with_config(modes[name], config)
+
+    def run(loaders: Any, model: nn.Module, optimizer: Any, scheduler: Any, fabric: Fabric) -> Any:
+        with served(config):
+            mode = of_others()["train_mode"][name]
+            return mode(create_logger(), loaders, model.to(fabric.device), optimizer, scheduler)
+
+    return run
 
 
 def with_config(mode: Callable[..., Any], config: CfgNode) -> Callable[..., Any]:
     """Return a mode with its argument ``config``, if it has one."""
     return partial(mode, config=config) if "config" in inspect.signature(mode).parameters else mode
-
-
-def _run_theirs(
-    name: str, config: CfgNode, loaders: Any, model: nn.Module, optimizer: Any, scheduler: Any, fabric: Fabric
-) -> Any:
-    with served(config):
-        mode = of_others()["train_mode"][name]
-        return mode(create_logger(), loaders, model.to(fabric.device), optimizer, scheduler)
 
 
 def run_mode_of_graphgym(mode: Callable[..., Any], loaders: Sequence[Any], *arguments: Any) -> Any:
@@ -167,11 +168,13 @@ def run_mode_of_graphgym(mode: Callable[..., Any], loaders: Sequence[Any], *argu
     return with_config(mode, cfg)(loaders[: len(SPLITS)], *arguments, fabric)
 
 
-@register("train_mode", "custom")
+@register("train_mode", "custom", aliases=("standard",))
 def custom(
     loaders: Loaders, model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric, *, config: CfgNode
 ) -> Record:
     """Train as the config says, on the data that the loaders give, and return the final record."""
+    if config.train.mode == "standard":
+        logging.info("train.mode standard: GraphGym's loop on Lightning is not used, but ours, as for custom")
     return train(
         model,
         list(loaders),
@@ -189,20 +192,8 @@ def current_settings() -> TrainSettings:
     """Return the training settings of the config."""
     notes = {"experiment": config_hash(cfg, of_run=False), "sample": cfg.dataset.sample}
     return TrainSettings(
-        max_epoch=cfg.optim.max_epoch,
-        eval_period=cfg.train.eval_period,
-        early_stop_patience=cfg.train.early_stop_patience,
-        eval_test=cfg.train.eval_test,
-        batch_accumulation=cfg.optim.batch_accumulation,
-        accumulation_mean=cfg.optim.accumulation_mean,
+        **{name: cfg[group][name] for group, names in TRAINING_KEYS.items() for name in names},
         clip_grad_norm=cfg.optim.clip_grad_norm_value if cfg.optim.clip_grad_norm else None,
-        enable_ckpt=cfg.train.enable_ckpt,
-        ckpt_period=cfg.train.ckpt_period,
-        ckpt_best=cfg.train.ckpt_best,
-        ckpt_clean=cfg.train.ckpt_clean,
-        auto_resume=cfg.train.auto_resume,
-        epoch_resume=cfg.train.epoch_resume,
-        precision=cfg.train.precision,
         seed=cfg.seed,
         config_hash=config_hash(cfg),
         notes=notes | ({"config_file": cfg.cfg_dest} if cfg.cfg_dest != CONFIG else {}),
@@ -218,28 +209,18 @@ def current_writers(config: CfgNode) -> list[Writer]:
     run_dir, run = Path(cfg.run_dir), f"{Path(cfg.out_dir).name}-{Path(cfg.run_dir).name}"
     key = f"{run}-{config_hash(cfg)}"  # the same for a run and its resumption
     wandb = (cfg.wandb.entity, cfg.wandb.project, cfg.wandb.name or run, dict(flatten(config)), key)
+    makers = [partial(TensorBoardWriter, run_dir / "tensorboard")] if cfg.tensorboard_each_run else []
+    makers += [partial(WandbWriter, *wandb)] if cfg.wandb.use else []
     writers: list[Writer] = []
-    for is_on, make in (
-        (cfg.tensorboard_each_run, partial(TensorBoardWriter, run_dir / "tensorboard")),
-        (cfg.wandb.use, partial(WandbWriter, *wandb)),
-    ):
+    for make in makers:
         try:
-            writers += [make()] if is_on else []
+            writers.append(make())
         except MissingWriter as error:
             logging.warning("%s; the run goes on without it, its statistics are in stats.json", error)
     return writers
 
 
 LEADERBOARD = ("test-dev", "test-challenge")  # what val and test of PCQM4Mv2-inference are
-
-
-@register("train_mode", "standard")
-def standard(
-    loaders: Loaders, model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric, *, config: CfgNode
-) -> Record:
-    """Train as custom does, in place of GraphGym's loop on Lightning."""
-    logging.info("train.mode standard: GraphGym's loop on Lightning is not used, but ours, as for custom")
-    return custom(loaders, model, optimizer, scheduler, fabric, config=config)
 
 
 @register("train_mode", "inference-only")
@@ -300,11 +281,8 @@ def check_mode(processes: int = 1) -> None:
     if not cfg.pretrained.dir:
         raise ConfigError(f"train.mode {mode} does not train: name the run whose parameters it takes, pretrained.dir")
     if cfg.pretrained.reset_prediction_head:
-        logging.warning(
-            "train.mode %s with a new prediction head: its outputs mean nothing; set pretrained.reset_prediction_head "
-            "False",
-            mode,
-        )
+        hint = "its outputs mean nothing; set pretrained.reset_prediction_head False"
+        logging.warning("train.mode %s with a new prediction head: %s", mode, hint)
     if mode == "PCQM4Mv2-inference" and cfg.dataset.name != mode:
         raise ConfigError(f"train.mode {mode} predicts the data set dataset.name {mode}, not {cfg.dataset.name}")
     if mode == "PCQM4Mv2-inference" and processes > 1:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from torch import nn
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import GraphDataset
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config_loading import load_config, read_yaml
+from graphgps_kmip.gym.config_loading import enter_settings, read_settings
 from graphgps_kmip.gym.experiment import assemble
 from graphgps_kmip.gym.network_building import build_model
 from graphgps_kmip.gym.planned_runs import Run, configured, unchanged_config
@@ -25,9 +23,6 @@ from graphgps_kmip.results.run_folder import best_checkpoint_file, best_or_newes
 from graphgps_kmip.results.run_record import is_finished
 from graphgps_kmip.train import read_record
 from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
-
-# Where this run stood and what it began with: no YAML may name the first, and the second is in the checkpoint.
-LEFT_OUT = ("run_dir", "pretrained")
 
 
 @dataclass(frozen=True)
@@ -89,7 +84,7 @@ def load_model(run_dir: str | Path) -> nn.Module:
 
 
 def _open(run_dir: Path) -> tuple[dict[str, Any], Path, dict[str, Any]]:
-    """Load the config of a finished run, and return its record, and path and content of its checkpoint."""
+    """Load the config of a finished run; return its record, and path and content of its checkpoint."""
     record = read_record(run_dir) or {}
     if not is_finished(record):
         raise ConfigError(f"{run_dir}: no finished run is there, give a folder such as results/digits-kmip/0")
@@ -106,9 +101,6 @@ def _open(run_dir: Path) -> tuple[dict[str, Any], Path, dict[str, Any]]:
             path.name,
         )
     content, file = read_checkpoint(path, record.get("config_hash", "")), config_file(run_dir, record)
-    settings = {key: value for key, value in read_yaml(file).items() if key not in LEFT_OUT}
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / file.name
-        copy.write_text(yaml.safe_dump(settings), encoding="utf-8")
-        load_config(cfg, copy, [])
+    settings = [row for row in read_settings(file) if row[0].split(".")[0] not in ("run_dir", "pretrained")]
+    enter_settings(cfg, settings, file)  # no YAML may name the first, and the second is in the checkpoint
     return record, path, content

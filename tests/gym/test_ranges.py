@@ -15,7 +15,7 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.compat.key_translation import UNREAD
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config_defaults import GRAPHGYM, Unread, Unruled, rules
+from graphgps_kmip.gym.config_defaults import BY_RULE, Unread, Unruled, rules
 from graphgps_kmip.gym.config_loading import flatten, load_config
 from graphgps_kmip.gym.experiment import assemble, check_devices
 from graphgps_kmip.gym.planned_runs import configured, planned_runs
@@ -39,7 +39,7 @@ def test_every_key_has_a_rule_and_those_that_are_free_are_those_that_nothing_rea
     assert set(RULES) == {key for key, _ in flatten(DEFAULTS)}
     assert not [key for key, rule in RULES.items() if isinstance(rule, Unruled)]
     assert {key for key, rule in RULES.items() if isinstance(rule, Unread)} == set(UNREAD)
-    assert set(GRAPHGYM) <= set(RULES)
+    assert {key for _, keys in BY_RULE for key in keys.split()} <= set(RULES)
 
 
 def test_the_defaults_are_allowed() -> None:

@@ -12,7 +12,7 @@ from torch_geometric.graphgym.config import cfg, set_cfg
 
 from graphgps_kmip.encoding import LinearEdgeEncoder, SuperpixelEdgeEncoder
 from graphgps_kmip.encoding.feature_encoders import ATOM, BOND
-from graphgps_kmip.gym.network_building import current_plan
+from graphgps_kmip.gym.network_building import plan_of
 from graphgps_kmip.networks.network_stack import build_head
 from graphgps_kmip.registry import components, lookup
 
@@ -98,7 +98,7 @@ def test_each_superpixel_name_has_the_constants_of_its_own_data_set() -> None:
 @pytest.mark.parametrize("decoding", ["dot", "cosine_similarity", "concat"])
 def test_a_head_for_pairs_follows_the_config(name: str, columns: int, decoding: str) -> None:
     cfg.model.edge_decoding, cfg.gnn.layers_post_mp, cfg.gnn.act = decoding, 2, "relu"
-    head = build_head(current_plan(), lookup("head", name), DIM, 1)
+    head = build_head(plan_of(), lookup("head", name), DIM, 1)
     graph = Data(x=torch.randn(3, DIM), edge_label_index=EDGES, edge_label=torch.tensor([1, 0, 1, 0]))
     pred, true = head(Batch.from_data_list([graph]))
     assert pred.shape == (4, columns)
@@ -109,13 +109,13 @@ def test_a_head_for_pairs_follows_the_config(name: str, columns: int, decoding: 
 
 def test_the_graph_heads_differ_in_the_dropout_of_the_pooled_nodes() -> None:
     cfg.gnn.layers_post_mp, cfg.gnn.dropout, cfg.gnn.act = 1, 0.3, "relu"
-    assert build_head(current_plan(), lookup("head", "graph"), DIM, 2).dropout.p == 0
-    assert build_head(current_plan(), lookup("head", "mlp_graph"), DIM, 2).dropout.p == 0.3
+    assert build_head(plan_of(), lookup("head", "graph"), DIM, 2).dropout.p == 0
+    assert build_head(plan_of(), lookup("head", "mlp_graph"), DIM, 2).dropout.p == 0.3
 
 
 def test_names_are_predicted_by_five_maps_of_the_pooled_nodes() -> None:
     cfg.model.graph_pooling = "max"
-    head = build_head(current_plan(), lookup("head", "ogb_code_graph"), DIM, 11)
+    head = build_head(plan_of(), lookup("head", "ogb_code_graph"), DIM, 11)
     x = torch.randn(3, DIM)
     pred, _ = head(Batch.from_data_list([Data(x=x, y=torch.zeros(1, 5))]))
     assert pred.shape == (1, 5, 11)

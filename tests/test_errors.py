@@ -80,11 +80,11 @@ def test_a_process_whose_partner_ended_says_so_in_one_line() -> None:
 
 
 def test_no_module_raises_a_plain_valueerror_for_what_a_user_set() -> None:
-    found = []
+    places = []
     for file in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
             call = node.exc.func if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) else None
             name = str(file.relative_to(PACKAGE))
             if isinstance(call, ast.Name) and call.id == "ValueError" and name not in CONTRACTS:
-                found.append(f"{name}:{node.lineno}")
-    assert not found, f"raise a type of graphgps_kmip.errors there, a plain ValueError is shown as a traceback: {found}"
+                places.append(f"{name}:{node.lineno}")
+    assert not places, f"raise a type of graphgps_kmip.errors there, a plain ValueError shows a traceback: {places}"

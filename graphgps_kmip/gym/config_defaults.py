@@ -139,15 +139,11 @@ def set_defaults(cfg: CfgNode) -> None:
     _enter(cfg, DEFAULTS)
     for spec in (*entries("encoding").values(), *with_groups()):
         enter_group(cfg, spec)
-    _enter(cfg, UNREAD | FAULTS)  # last, for some stand in the groups of components
+    _enter(cfg, UNREAD | FAULTS)  # last, for some are in groups of components
 
 
 def enter_group(node: CfgNode, spec: Spec) -> None:
-    """Add the config group of a component, whose options have their defaults.
-
-    Raises:
-        ConfigError: a key of another meaning has its name.
-    """
+    """Add the config group of a component, with the defaults of its options; refuse a name that another key has."""
     *parents, leaf = spec.group.split(".")
     for name in parents:
         node = node.setdefault(name, CfgNode())
@@ -215,19 +211,6 @@ BY_RULE: list[tuple[Rule, str]] = [
 ]
 
 
-class Unread:
-    """Rule of a key of public files that nothing reads: any value of the default's type."""
-
-    def allows(self, value: Any) -> bool:
-        """Return True."""
-        del value
-        return True
-
-    def __str__(self) -> str:
-        """Return the rule in words."""
-        return "anything, no part of this package reads it"
-
-
 class Unruled:
     """Rule of an option that its component gives no range: of its type, and no NaN."""
 
@@ -236,8 +219,15 @@ class Unruled:
         return not (isinstance(value, float) and math.isnan(value))
 
     def __str__(self) -> str:
-        """Return the rule in words."""
         return "a value of the default's type that is not NaN"
+
+
+class Unread(Unruled):
+    """Rule of a key of public files that nothing reads: any value of the default's type."""
+
+    def allows(self, value: Any) -> bool:  # noqa: ARG002
+        """Return True."""
+        return True
 
 
 def rules(cfg: CfgNode) -> dict[str, Rule]:
@@ -256,11 +246,7 @@ def rules(cfg: CfgNode) -> dict[str, Rule]:
 
 
 def check_ranges(cfg: CfgNode, origins: Mapping[str, str]) -> None:
-    """Check every key against its rule.
-
-    Raises:
-        ConfigError: the first value that is not allowed, with key, value, origin and what is allowed.
-    """
+    """Check every key against its rule; the error names key, value, origin and what is allowed."""
     allowed = rules(cfg)
     for key, value in flatten(cfg):
         if why := refusal(allowed[key], value):

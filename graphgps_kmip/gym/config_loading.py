@@ -32,10 +32,7 @@ def read_settings(file: Path, readers: tuple[Path, ...] = ()) -> list[tuple[str,
 
     Args:
         file: a YAML file; ``base: other.yaml`` in it is relative to its own folder.
-        readers: files whose base this is, to find a circle.
-
-    Raises:
-        ConfigError: a file that cannot be read, is no YAML, or is its own base.
+        readers: files whose base this is: none may be its own.
     """
     content = read_yaml(file, f"{readers[-1]}: base" if readers else "--cfg")
     base = content.pop("base", None)
@@ -54,11 +51,7 @@ def read_settings(file: Path, readers: tuple[Path, ...] = ()) -> list[tuple[str,
 
 
 def read_yaml(file: Path, named_by: str = "--cfg") -> dict[str, Any]:
-    """Return the mapping in a YAML file; the log names each key that one group has twice, as public files do.
-
-    Raises:
-        ConfigError: missing, unreadable, no YAML (line and column), or no mapping.
-    """
+    """Return the mapping in a YAML file; the log names each key that one group has twice, as public files do."""
     return yaml_files.read_yaml(file, named_by, on_duplicate=partial(_warn_of_duplicate, f"{file}:"))
 
 
@@ -74,11 +67,8 @@ def import_modules(names: list[str] | str, folder: Path) -> list[str]:
 
     Args:
         names: each a path (with or without ``.py``) relative to ``folder``, which is tried first, or to the current
-            folder, or the dotted name of an importable module.
+            folder, or the dotted name of an importable module. What their own code raises passes through.
         folder: that of the YAML file.
-
-    Raises:
-        ConfigError: no such file or module, or its name is taken. What the user's own code raises passes through.
     """
     names = [names] if isinstance(names, str) else names
     if why := refusal(Each(Text(empty=False)), names):
@@ -124,7 +114,8 @@ def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> 
         overrides: command-line tail, ``[key, value, key, value, ...]``; it wins over the file.
 
     Raises:
-        ConfigError: the file is missing or no YAML, or as `enter_settings`.
+        ConfigError: the file is missing or no YAML; a key is unknown; a value is not allowed or has the wrong type; a
+            custom module cannot be imported.
     """
     file = Path(file) if file else None
     settings = name_dialect(read_settings(file)) if file else []
@@ -133,11 +124,7 @@ def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> 
 
 
 def enter_settings(cfg: CfgNode, settings: list[tuple[str, Any, str]], file: Path | None) -> None:
-    """Reset ``cfg``, then enter settings, (key, value, origin), of which the last of a key counts.
-
-    Raises:
-        ConfigError: a key is unknown; a value is not allowed or has the wrong type; a custom module cannot be imported.
-    """
+    """Reset ``cfg``, then enter settings, (key, value, origin), of which the last of a key counts."""
     names = [value for key, value, _ in settings if key == "custom_modules"]
     folder = file.parent if file else Path()
     modules = import_modules(names[-1] or [] if names else [], folder)  # before set_cfg makes the groups

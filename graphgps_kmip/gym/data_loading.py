@@ -76,9 +76,6 @@ def load(format: str, name: str, root: str) -> Loaded | None:  # noqa: A002 (Gra
     """Return the data set of ``dataset.format`` and ``dataset.name`` with its splits, prepared edges and encodings.
 
     None leaves a format that is not ours to GraphGym or to another registered loader; without one it is an error.
-
-    Raises:
-        ValueError: unknown format or name, with near misses.
     """
     formats = {FOLDER, *(key[0] for key in datasets())}
     if format not in formats and set(register.loader_dict) - {NAME}:
@@ -100,12 +97,9 @@ def load(format: str, name: str, root: str) -> Loaded | None:  # noqa: A002 (Gra
 
 
 def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # noqa: A002 (GraphGym's signature)
-    """Return the data set as `load`, as GraphGym calls it: facts that it does not derive itself are entered into cfg.
+    """Return the data set as `load`, for GraphGym, whose ``cfg`` gets the facts that it does not derive itself.
 
     None, too, if ``model.type`` is a network of another package, to which all parts of the run are left.
-
-    Raises:
-        ValueError: unknown format or name, with near misses.
     """
     is_ours = choose_package(cfg.model.type)
     logging.info(
@@ -132,12 +126,7 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
 
 
 def load_configured() -> Loaded:
-    """Return the configured data set.
-
-    Raises:
-        ConfigError: only GraphGym itself or another package could load it, which say too little about it.
-        ValueError: unknown format or name, with near misses.
-    """
+    """Return the configured data set; refuse one that only GraphGym itself or another package could load."""
     choose_package(cfg.model.type)
     loaded = load(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
     if loaded is None:
@@ -264,11 +253,7 @@ def _prepared(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
 
 
 def show_data(name: str) -> str:
-    """Return the data sheet of a data set, with what is found in its files if they are at hand.
-
-    Raises:
-        ValueError: no such data set, with near misses.
-    """
+    """Return the data sheet of a data set, with what is found in its files if they are at hand."""
     record = find_title(name)
     root = cfg.dataset.dir
     info = DatasetInfo.of(open_dataset(record, root), record) if at_hand(record, root) else None
@@ -276,11 +261,7 @@ def show_data(name: str) -> str:
 
 
 def dataset_info(dataset: GraphDataset) -> DatasetInfo:
-    """Return the facts of the configured data set, and log where they are not those of its record.
-
-    Raises:
-        ConfigError: the head does not fit it.
-    """
+    """Return the facts of the configured data set; log where they are not the record's, refuse an unfit head."""
     record = _record(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
     level = "sampled" if is_sparse(cfg) else record.level
     check_head(cfg, "subgraph" if cfg.train.sampler == NODE2SUBGRAPH else level)
@@ -293,11 +274,7 @@ def dataset_info(dataset: GraphDataset) -> DatasetInfo:
 
 
 def current_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[GraphLoader | NodeLoader | LayerLoader]:
-    """Return the loaders of training, validation and test for this process.
-
-    Raises:
-        ValueError: the config asks for what these data or this model cannot do.
-    """
+    """Return the loaders of training, validation and test for this process."""
     if is_sparse(cfg):
         return sparse_loaders(dataset, level, fabric)
     train, *evaluation = make_loaders(
@@ -340,11 +317,7 @@ def enabled() -> list[Spec]:
 
 
 def enabled_encodings(settings: CfgNode) -> list[Encoding]:
-    """Return what the config asks to be precomputed for each graph.
-
-    Raises:
-        ConfigError: a part of an encoder's name is not enabled, or its group has a wrong value.
-    """
+    """Return what the config asks to be precomputed for each graph; refuse encoder parts that are not enabled."""
     for kind, parts in (("node", encoding_parts()), ("edge", encoding_parts(on_edges=True))):
         names = settings.dataset[f"{kind}_encoder_name"].split("+") if settings.dataset[f"{kind}_encoder"] else ()
         for name in names:

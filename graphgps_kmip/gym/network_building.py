@@ -129,11 +129,7 @@ def plan_of(config: CfgNode = cfg, dim_in: int | None = None) -> NetworkPlan:
 
 
 def build_network(name: str, dim_in: int, dim_out: int, config: CfgNode = cfg) -> nn.Module:
-    """Return a new network by its name, ``model.type``.
-
-    Raises:
-        ConfigError: no such network, or the config does not fit it.
-    """
+    """Return a new network by its name, ``model.type``."""
     plan = plan_of(config, dim_in)
     entry = look_up(plan.others["network"] | named("network"), name, "model.type")
     if not isinstance(entry, Spec):

@@ -45,12 +45,10 @@ WRITTEN = {"dialect", "quirks", "custom_modules"}  # in every config.yaml of our
 
 
 def adopt_settings() -> None:
-    """Enter the settings of the earlier run into ``cfg``; nothing where ``pretrained.dir`` is empty.
+    """Enter the settings of the earlier run into ``cfg``, which must be open; nothing without ``pretrained.dir``.
 
-    Taken over are all of ``posenc_*`` and `ADOPTED` but `NOT_ADOPTED`, and options of `HEADS`. ``cfg`` must be open.
-
-    Raises:
-        ConfigError: the folder or its config.yaml is missing, or the runs differ in one of `EQUAL`.
+    Taken over are all of ``posenc_*`` and `ADOPTED` but `NOT_ADOPTED`, and options of `HEADS`. Runs that differ in
+    one of `EQUAL` are refused.
     """
     if not cfg.pretrained.dir:
         return
@@ -96,12 +94,9 @@ def _adopt_head(earlier: CfgNode) -> None:
 def load_parameters(model: nn.Module) -> None:
     """Give a new model the parameters of the earlier run; nothing where ``pretrained.dir`` is empty.
 
-    The prediction head stays new where ``pretrained.reset_prediction_head`` says so. ``pretrained.freeze_main`` trains
-    the head alone; batch norms elsewhere go on with their running statistics, as in GraphGPS.
-
-    Raises:
-        ConfigError: the folder is missing.
-        CheckpointError: it has no checkpoint, or its best, else its newest one does not fit the model.
+    They are those of its best checkpoint, else its newest. The prediction head stays new where
+    ``pretrained.reset_prediction_head`` says so. ``pretrained.freeze_main`` trains the head alone; batch norms
+    elsewhere go on with their running statistics, as in GraphGPS.
     """
     if not cfg.pretrained.dir:
         return
@@ -172,7 +167,7 @@ def _earlier_settings(file: Path) -> CfgNode:
 
 
 def _find_dialect(settings: list[tuple[str, Any, str]]) -> str:
-    """Return the dialect of an earlier run of a public code: the file's own, or what its settings and names tell."""
+    """Return the dialect of an earlier run of a public code: the file's own, or as found by its settings and names."""
     values = {key: value for key, value, _ in name_dialect(settings)}
     # The codes of the k-MIP paper and of the thesis write the same keys, but gt.layer_norm of a GPSModel is
     # torch_geometric's LayerNorm in the one and its GraphNorm in the other: the parameters tell which.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import io
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,20 +16,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.logger import create_logger
 from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 from yacs.config import CfgNode
 
+from graphgps_kmip.common.signals import StopSignals
 from graphgps_kmip.common.yaml_files import flatten
-from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.data.sets.brec import CATEGORIES, pair_graphs
+from graphgps_kmip.errors import ConfigError, TrainingDiverged
+from graphgps_kmip.expressivity.brec_protocol import PairTest, Result, run_to_file
+from graphgps_kmip.expressivity.brec_results import TOTAL, category_rows, table_text
 from graphgps_kmip.gym.attention_saving import save_weights
 from graphgps_kmip.gym.config_defaults import TRAINING_KEYS
 from graphgps_kmip.gym.config_hash import config_hash
 from graphgps_kmip.gym.graphgym_registries import has_network, of_others
-from graphgps_kmip.gym.network_building import served
+from graphgps_kmip.gym.network_building import build_model, served
 from graphgps_kmip.registry import Spec, components, entries, named, register
 from graphgps_kmip.results.run_folder import CONFIG, SPLITS, writing
+from graphgps_kmip.results.run_record import write_record, write_stats
 from graphgps_kmip.task import Task, make_task
 from graphgps_kmip.task.task import identity
 from graphgps_kmip.train import (
@@ -41,6 +49,9 @@ from graphgps_kmip.train import (
     train,
 )
 from graphgps_kmip.train.evaluation import evaluate, predict
+from graphgps_kmip.train.loop import Session
+from graphgps_kmip.train.run_recording import closed_record, open_record
+from graphgps_kmip.train.settings import RunState
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -94,9 +105,6 @@ def current_optimizer(model: nn.Module) -> Optimizer:
     """Return the optimizer ``optim.optimizer`` of the model's parameters.
 
     With ``optim.weight_decay_layers first``, all but the first layer's are without weight decay.
-
-    Raises:
-        ConfigError: something that learns stands before that layer.
     """
     optimizer = create_optimizer((parameter for parameter in model.parameters() if parameter.requires_grad), cfg.optim)
     if cfg.optim.weight_decay_layers == "all":
@@ -158,10 +166,7 @@ def with_config(mode: Callable[..., Any], config: CfgNode) -> Callable[..., Any]
 def run_mode_of_graphgym(mode: Callable[..., Any], loaders: Sequence[Any], *arguments: Any) -> Any:
     """Call a train mode from the main program of another package: in one process, on the device that it has chosen.
 
-    Args:
-        mode: train mode.
-        loaders: of each split; Exphormer's main repeats them for ogbn-arxiv.
-        arguments: model, optimizer, scheduler.
+    There may be more loaders than splits: Exphormer's main repeats them for ogbn-arxiv.
     """
     accelerator, _, index = cfg.accelerator.partition(":")
     fabric = make_fabric(accelerator, [int(index)] if index else 1, cfg.train.precision)
@@ -261,16 +266,97 @@ def pcqm4mv2_inference(
     return _evaluated({"train": loaders[0]}, model, fabric, config)
 
 
+BREC_RESULTS = "brec.jsonl"
+DTYPES = {"32-true": torch.float32, "64-true": torch.float64}
+
+
+@register("train_mode", "brec")
+def brec(
+    loaders: Loaders, model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric, *, config: CfgNode
+) -> Record:
+    """Train and test a new model on each pair of BREC, and count the pairs that it tells apart."""
+    del optimizer, scheduler  # each pair has its own
+    graphs, run_dir = loaders[0].dataset.dataset, Path(cfg.run_dir)
+    pairs = getattr(graphs, "graphs", graphs).pairs  # those without encodings know their numbers
+    settings = replace(current_settings(), max_epoch=1)
+    with writing(run_dir):
+        record = open_record(run_dir, settings)
+        results = _run_pairs(config, graphs, pairs, fabric.device, run_dir / BREC_RESULTS)
+    if all(result["failed"] for result in results.values()):
+        raise TrainingDiverged("No pair gave finite outputs; lower optim.base_lr, or set train.precision 64-true.")
+    categories = {name: sorted(set(members) & set(pairs)) for name, members in CATEGORIES.items()}
+    rows = category_rows(results, {name: members for name, members in categories.items() if members})
+    logging.info("BREC, %s\n%s", "a made-up SAMPLE" if cfg.dataset.sample else cfg.brec.protocol, table_text(rows))
+    stats = _pair_statistics(results, {row.category: row.distinguished for row in rows})
+    for split, line in stats.items():
+        write_stats(run_dir, split, line)
+    seconds = sum(result["seconds"] for result in results.values())
+    count = sum(parameter.numel() for parameter in model.parameters())
+    state = RunState(epoch=0, best={"epoch": 0, "value": None, **stats}, seconds=seconds)
+    session = Session(fabric, model, None, current_task(config.share.dim_out), settings, StopSignals(), count)
+    record = closed_record(record, session, state, seconds)
+    write_record(run_dir, record)
+    return record
+
+
+def _run_pairs(
+    config: CfgNode, graphs: Sequence[Data], pairs: Sequence[int], device: torch.device, path: Path
+) -> dict[int, Result]:
+    test = PairTest(
+        lambda: build_model(config),
+        lambda model: (optimizer := current_optimizer(model), current_scheduler(optimizer)),
+        cfg.optim.max_epoch,
+        cfg.brec.protocol,
+        cfg.seed,
+        DTYPES[cfg.train.precision],
+        device,
+        cfg.brec.loss_threshold,
+    )
+    place = {pair: number for number, pair in enumerate(pairs)}
+    workers = torch.get_num_threads() if device.type == "cpu" else 1
+    began, done = time.perf_counter(), 0
+
+    def log(result: Result) -> None:
+        nonlocal done
+        done += 1
+        verdict = result["failed"] or ("distinguished" if result["distinguished"] else "not distinguished")
+        verdict += "" if result["reliable"] or result["failed"] else ", not reliable"
+        logging.info("pair %d: %s (%d pairs in %.0f s)", result["pair"], verdict, done, time.perf_counter() - began)
+
+    try:
+        return run_to_file(test, pairs, lambda pair: pair_graphs(graphs, place[pair]), path, workers, tell=log)
+    except KeyboardInterrupt:
+        logging.warning("stopped after %d pairs; the same command goes on from %s", done, path)
+        raise SystemExit(130) from None
+
+
+def _pair_statistics(results: Mapping[int, Result], counts: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    """Return the line of training, the mean loss of the last epochs, and that of the test, with counts of pairs."""
+    tested = [result["loss"] for result in results.values() if result["loss"] is not None]
+    trained = [result["last_loss"] for result in results.values() if result["last_loss"] is not None]
+    train, _, test = SPLITS
+    verdicts = {
+        "accuracy": counts[TOTAL] / len(results),
+        "distinguished": counts[TOTAL],
+        **{name: count for name, count in counts.items() if name != TOTAL},
+        "tested": len(results),
+        "unreliable": sum(not result["reliable"] and not result["failed"] for result in results.values()),
+        "failed": sum(bool(result["failed"]) for result in results.values()),
+    }
+    losses = {train: trained or tested, test: tested}  # untrained: the loss of the initial weights
+    lines = {
+        split: {"epoch": 0} | ({"loss": sum(values) / len(values)} if values else {})
+        for split, values in losses.items()
+    }
+    return {train: lines[train], test: lines[test] | verdicts}
+
+
 TRAINING = ("custom", "standard")
-RESUMED = ("brec",)  # an unfinished run goes on whatever train.auto_resume says: its results do not tell
+RESUMED = ("brec",)  # an unfinished run goes on whatever train.auto_resume says
 
 
 def check_mode(processes: int = 1) -> None:
-    """Refuse a mode that cannot do its work with the settings at hand.
-
-    Raises:
-        ConfigError: there are no trained parameters, the data is not the leaderboard's, or there are several processes.
-    """
+    """Refuse a mode that cannot do its work with the settings at hand."""
     mode = cfg.train.mode
     if mode == "brec" and processes > 1:
         raise ConfigError("train.mode brec works on pairs in num_threads processes of its own: set devices 1")

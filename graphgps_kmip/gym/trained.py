@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 from torch_geometric.graphgym.config import cfg
@@ -25,15 +24,8 @@ from graphgps_kmip.train import read_record
 from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A finished run.
-
-    Args:
-        model: in eval mode, on the CPU.
-        dataset: all of its graphs.
-        facts: for those who read results: run, data set, sample, checkpoint, its epoch, config_hash, code_version.
-    """
+class Trained(NamedTuple):
+    """A finished run: model (in eval mode, on the CPU), all graphs, and facts for those who read results."""
 
     model: nn.Module
     dataset: GraphDataset
@@ -42,12 +34,7 @@ class Trained:
 
 @contextmanager
 def trained(run_dir: Path) -> Iterator[Trained]:
-    """Load a finished run; ``cfg`` is that of the run meanwhile.
-
-    Raises:
-        ConfigError: the folder holds no finished run, or the run kept no checkpoint.
-        CheckpointError: the checkpoint is damaged or does not fit.
-    """
+    """Load a finished run; ``cfg`` is that of the run meanwhile. Errors are those of `load_model`."""
     record, path, content = _open(run_dir)
     with configured(Run(run_dir.name, cfg.seed, cfg.dataset.split_index)):
         parts = assemble()
@@ -95,11 +82,8 @@ def _open(run_dir: Path) -> tuple[dict[str, Any], Path, dict[str, Any]]:
             "train.ckpt_best True (and main.py --overwrite)"
         )
     if path != best_checkpoint_file(run_dir):
-        logging.warning(
-            "%s: there is no best.ckpt, taken is %s, of a later epoch; train.ckpt_best True keeps the best",
-            run_dir,
-            path.name,
-        )
+        hint = "of a later epoch; train.ckpt_best True keeps the best"
+        logging.warning("%s: there is no best.ckpt, taken is %s, %s", run_dir, path.name, hint)
     content, file = read_checkpoint(path, record.get("config_hash", "")), config_file(run_dir, record)
     settings = [row for row in read_settings(file) if row[0].split(".")[0] not in ("run_dir", "pretrained")]
     enter_settings(cfg, settings, file)  # no YAML may name the first, and the second is in the checkpoint

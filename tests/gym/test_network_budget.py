@@ -81,7 +81,7 @@ def test_the_width_is_the_largest_within_the_budget(name: str) -> None:
 
 def test_every_width_is_found_by_the_budget_that_it_just_fills() -> None:
     configure(DATA | CASES["gnn"] | {"gnn.layers_mp": 1})
-    for width in (*range(32, 48), 271, 272, 273, 511, 512):
+    for width in (32, 33, 272, 511, 512):
         cfg.model.param_budget = real_count(width)
         assert with_width(cfg).gnn.dim_inner == width
 
@@ -98,10 +98,10 @@ def test_the_width_stays_between_its_bounds(caplog: pytest.LogCaptureFixture) ->
     assert "below the narrowest network: it has 3," in caplog.text
     caplog.clear()
     configure(DATA | CASES["custom_gnn"] | {"model.param_budget": 10**9})
-    found = with_width(cfg)
-    assert found.gnn.dim_inner == WIDEST
+    result = with_width(cfg)
+    assert result.gnn.dim_inner == WIDEST
     [line] = [record.getMessage() for record in caplog.records if "width" in record.getMessage()]
-    assert line == f"model.param_budget 1,000,000,000: width 512, {count_parameters(found):,} parameters"
+    assert line == f"model.param_budget 1,000,000,000: width 512, {count_parameters(result):,} parameters"
 
 
 def test_the_search_draws_no_random_number_and_keeps_no_weights() -> None:
@@ -114,6 +114,6 @@ def test_the_search_draws_no_random_number_and_keeps_no_weights() -> None:
 
 def test_a_network_without_k_mip_keeps_the_keys_of_k_mip() -> None:
     configure(DATA | CASES["GPSModel"] | {"gt.layer_type": "GatedGCN+Transformer"})
-    found = with_width(cfg)
-    assert found.gt.kmip.dim_val is None
-    assert found.gt.dim_hidden == found.gnn.dim_inner != cfg.gnn.dim_inner
+    result = with_width(cfg)
+    assert result.gt.kmip.dim_val is None
+    assert result.gt.dim_hidden == result.gnn.dim_inner != cfg.gnn.dim_inner

@@ -99,6 +99,7 @@ from torch_geometric.graphgym.loader import create_loader
 from torch_geometric.graphgym.model_builder import create_model
 from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 from torch_geometric.graphgym.register import train_dict
+from torch_geometric.graphgym.utils.agg_runs import agg_runs
 import logging, sys
 logging.basicConfig(stream=sys.stdout, level="INFO", force=True)
 cfg.clear()
@@ -113,6 +114,8 @@ model = create_model()
 optimizer = create_optimizer(model.parameters(), cfg.optim)
 scheduler = create_scheduler(optimizer, cfg.optim)
 train_dict[cfg.train.mode]([], loaders, model, optimizer, scheduler)
+if cfg.model.type == "GPSModel":
+    agg_runs(cfg.out_dir, cfg.metric_best)
 """
 THEIR_FILE = """
 dataset: {format: theirs, name: x, task: graph, task_type: classification}
@@ -158,8 +161,8 @@ class Ended(dict[tuple[str, str], subprocess.CompletedProcess[str]]):
         cases |= {(imports, "our file"): ("ours.yaml", []) for imports in ("ours", *BOTH)}
         cases |= {(imports, "switched"): ("switched.yaml", ["model.type", "TheirNet"]) for imports in BOTH}
         self.folder, scripts = folder, []
-        for number, ((imports, _), (file, words)) in enumerate(cases.items()):
-            options = [*words, "out_dir", str(folder / str(number))]
+        for number, ((imports, _), (file, argv)) in enumerate(cases.items()):
+            options = [*argv, "out_dir", str(folder / str(number))]
             scripts.append(f"{IMPORTS[imports]}\nFILE, OPTS = {str(folder / file)!r}, {options!r}\n{MAIN}")
         super().__init__(zip(cases, forked("import torch_geometric", scripts), strict=True))
 
@@ -217,6 +220,15 @@ def test_a_run_of_our_network_is_as_without_the_other_package(imports: str, runs
     (line,) = runs.lines(imports, "our file", "INFO:root:model.type")
     assert "GPSModel" in line
     assert "those of graphgps_kmip" in line
+
+
+def test_graphgyms_own_calls_train_and_aggregate_our_network(runs: Ended) -> None:
+    first, last = runs.losses("ours")
+    assert last < first, "nothing was learnt"
+    folder = runs.folder / str(list(runs).index(("ours", "our file")))
+    best = json.loads((folder / "agg/val/best.json").read_text().splitlines()[-1])
+    assert 0 < best["accuracy"] <= 1
+    assert "accuracy_std" in best
 
 
 def test_graphgyms_load_cfg_translates_a_file_of_our_networks_as_main_does(runs: Ended) -> None:

@@ -19,26 +19,10 @@ from graphgps_kmip.registry import components, lookup
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
 DIM = 6
 # Raw features that an encoder is made for: floats of a width, or a vocabulary for each column.
-NODES = {
-    "LinearNode": 3,
-    "TypeDictNode": (28,),
-    "Atom": ATOM,
-    "ASTNode": (98, 10030),
-    "CityNetworkNode": 67,
-    "COCONode": 14,
-    "PPANode": (1,),
-    "VOCNode": 14,
-}
-BONDS = {
-    "LinearEdge": 3,
-    "TypeDictEdge": (4,),
-    "DummyEdge": 0,
-    "ASTEdge": (2, 2),
-    "Bond": BOND,
-    "COCOEdge": 2,
-    "PPAEdge": 7,
-    "VOCEdge": 2,
-}
+NODES = {"LinearNode": 3, "TypeDictNode": (28,), "Atom": ATOM, "ASTNode": (98, 10030), "CityNetworkNode": 67}
+NODES |= {"COCONode": 14, "PPANode": (1,), "VOCNode": 14}
+BONDS = {"LinearEdge": 3, "TypeDictEdge": (4,), "DummyEdge": 0, "ASTEdge": (2, 2), "Bond": BOND}
+BONDS |= {"COCOEdge": 2, "PPAEdge": 7, "VOCEdge": 2}
 
 
 @pytest.fixture(autouse=True)

@@ -51,21 +51,12 @@ if TYPE_CHECKING:
 
 ROOT = Path.cwd()  # where jobs run and results go
 MANIFESTS = own_files() / "run/experiments"
-HELP = {
-    "list": "every experiment: what it makes and costs, and how much of it is done",
-    "plan": "the exact commands of experiments, and the run status of each",
-    "run": "run what is missing: resumes what was interrupted, repeats what failed, skips what is done",
-    "table": "the tables of experiments: our numbers beside the printed ones",
-    "figure": "draw the figures of experiments into the folder of results",
-    "report": "write one HTML page of everything that is done",
-    "publish": "write what searches chose and its runs reached into run/experiments/published",
-}
 BUSY = 0.5  # mean number of processes that ran in the last minute, from which a timing is warned of
 FORMATS = ("md", "tex", "csv", "html")
 
 
 def list_experiments(args: argparse.Namespace) -> int:
-    """Print every experiment."""
+    """Print every experiment: what it makes and costs, and how much of it is done."""
     every = experiments(args).values()
     if args.markdown:
         print(experiment_markdown(every))
@@ -76,7 +67,7 @@ def list_experiments(args: argparse.Namespace) -> int:
 
 
 def plan(args: argparse.Namespace) -> int:
-    """Print the commands of some experiments."""
+    """Print the exact commands of experiments, and the run status of each."""
     jobs = with_pending_needs(select_jobs(args))
     print("\n".join(plan_lines(jobs)))
     print(f"# {plan_summary(args.ids, jobs)}")
@@ -84,7 +75,7 @@ def plan(args: argparse.Namespace) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run what is missing of some experiments."""
+    """Run what is missing: resumes what was interrupted, repeats what failed, skips what is done."""
     if bool(args.nodes) != bool(args.gpus_per_node) or (args.nodes and not args.slurm):
         raise ManifestError("--nodes and --gpus-per-node go together, and with --slurm")
     if args.search:
@@ -128,7 +119,7 @@ def run_searches(args: argparse.Namespace) -> int:
 
 
 def table(args: argparse.Namespace) -> int:
-    """Print the tables of some experiments; of one that is made of others also the models' ranks over all of them."""
+    """Print the tables of experiments: our numbers next to the printed ones."""
     from graphgps_kmip.report.table_formats import FORMATS
     from graphgps_kmip.report.table_notes import rank_notes
 
@@ -143,7 +134,7 @@ def table(args: argparse.Namespace) -> int:
 
 
 def figure(args: argparse.Namespace) -> int:
-    """Draw the figures of some experiments."""
+    """Draw the figures of experiments into the folder of results."""
     from graphgps_kmip.report.draw_figure import draw_figure
 
     for experiment, tables in select_tables(args):
@@ -155,7 +146,7 @@ def figure(args: argparse.Namespace) -> int:
 
 
 def report(args: argparse.Namespace) -> int:
-    """Write the page of everything that is done."""
+    """Write one HTML page of everything that is done."""
     from graphgps_kmip.report.report_page import write_page
 
     every, printed = experiments(args), load_printed(*folders("printed"))
@@ -164,7 +155,7 @@ def report(args: argparse.Namespace) -> int:
 
 
 def publish(args: argparse.Namespace) -> int:
-    """Write what the searches of some experiments chose, and the values of the runs that are finished."""
+    """Write what searches chose and its runs reached into run/experiments/published."""
     from graphgps_kmip.report.publishing import published_yaml
 
     every = experiments(args)
@@ -298,7 +289,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
     parsers = {}
     for name, action in ACTIONS.items():
-        parsers[name] = subparsers.add_parser(name, help=HELP[name], description=HELP[name])
+        about = f"{action.__doc__[0].lower()}{action.__doc__[1:-1]}"
+        parsers[name] = subparsers.add_parser(name, help=about, description=about)
         parsers[name].set_defaults(action=action)
         add = parsers[name].add_argument
         add("--out", type=Path, default=Path("results"), help="root of the results (default results)")

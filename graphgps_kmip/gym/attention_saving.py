@@ -59,7 +59,10 @@ def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:
         return False
     with torch.no_grad():
         pred, _ = model(batch)
-    arrays = {"pos": pos, "value": _shade(graph.x, pos), "edge_index": graph.edge_index, "label": graph.y}
+    # one number for each node: the mean of its features without its position
+    columns = [c for c in graph.x.float().T if not any(torch.equal(c, place) for place in pos.float().T)]
+    value = torch.stack(columns).mean(0) if columns else torch.zeros(len(pos))
+    arrays = {"pos": pos, "value": value, "edge_index": graph.edge_index, "label": graph.y}
     arrays |= {"prediction": pred.argmax(-1), **_layer_arrays(layers)}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **{name: value.detach().cpu().numpy() for name, value in arrays.items()})
@@ -82,12 +85,6 @@ def _layer_arrays(layers: Sequence[AttentionGraph]) -> dict[str, Tensor]:
     for i, layer in enumerate(layers):
         arrays |= {f"index_{i}": layer.index, f"weight_{i}": layer.weight}
     return arrays
-
-
-def _shade(x: Tensor, pos: Tensor) -> Tensor:
-    """Return one number for each node, (N,): the mean of its features, positions among them left out."""
-    features = [column for column in x.float().T if not any(torch.equal(column, place) for place in pos.float().T)]
-    return torch.stack(features).mean(0) if features else torch.zeros(len(x))
 
 
 def save_weights(model: nn.Module, graphs: Sequence[Data], path: Path, limit: int = GRAPHS) -> int:

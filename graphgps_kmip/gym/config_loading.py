@@ -153,7 +153,7 @@ def enter_settings(cfg: CfgNode, settings: list[tuple[str, Any, str]], file: Pat
 
 
 def _find_file(path: str, origin: str, file: Path | None) -> str:
-    """Return a path that a setting names, relative to the YAML that has the setting or to ``file`` if it is there."""
+    """Return a path that a setting names, relative to the YAML with the setting, or to ``file``, if it is there."""
     if not path or Path(path).is_absolute():
         return path
     places = [Path(reader).parent / path for reader in (origin, file) if reader and Path(reader).suffix]

@@ -212,7 +212,7 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
         dataset = of_pairs(dataset, "" if standing_in else cfg.brec.pairs)
     dataset = in_order(dataset, cfg.prep.node_order, cfg.seed)
     if record.level == "node":
-        dataset = _prepared(dataset, record)
+        dataset = _prepare_graph(dataset, record)
     elif cfg.dataset.normalize_features:
         raise ConfigError(
             f"dataset.normalize_features: {record.title} is not one graph whose nodes are classified, set it to False"
@@ -233,7 +233,7 @@ def _seed(seed: int) -> int:
     return cfg.seed if seed < 0 else seed
 
 
-def _prepared(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
+def _prepare_graph(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
     """Return the graph with the edges and features that ``prep`` makes; its summary is that of the raw graph."""
     prep, raw = cfg.prep, dataset.graphs[0]
     graph = raw

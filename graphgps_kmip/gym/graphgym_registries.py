@@ -1,8 +1,8 @@
 """GraphGym's registries: our entries in them, next to those of other packages.
 
-GraphGym refuses a second entry under one name. The public ``graphgps`` package uses the names of its YAML files, as we
-must. Both can be imported, in either order, and all parts of a run are of one package: a network of a name that we have
-is ours, and `choose_package` gives every other name that both have to the package of the run's network.
+GraphGym refuses a second entry under one name, and the public ``graphgps`` package has the names of our YAML files.
+Both can be imported, in either order, and all parts of a run are of one package: a network of a name that we have is
+ours, and `choose_package` gives every other shared name to the package of the run's network.
 """
 
 from __future__ import annotations

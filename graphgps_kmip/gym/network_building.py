@@ -157,12 +157,9 @@ def build_model(config: CfgNode) -> NetworkModule:
 def with_width(config: CfgNode) -> CfgNode:
     """Return the config with the largest width in 32..512 within the budget, found by bisection, if it asks so.
 
-    A width is rounded up to a multiple of what `width_step` says before its parameters are counted; that of the values
-    of k-MIP follows it, ``gt.kmip.dim_val`` = width / gt.n_heads, ``dim_kq`` stays (the public k-MIP code, which does
-    so for its GPSModel and custom_gnn; here for every network). If even the narrowest is too large, it is taken, and
-    the log warns.
-
-    Cost: 9 networks without memory for their weights; no random number is drawn.
+    A width is rounded up to a multiple of `width_step` before its parameters are counted; that of the values of k-MIP
+    follows it, ``gt.kmip.dim_val`` = width / gt.n_heads, ``dim_kq`` stays (public k-MIP code). If even the narrowest is
+    too large, it is taken, and the log warns. Cost: 9 networks without memory for their weights; no random number.
     """
     if not config.model.auto_satisfy_param_budget:
         return config
@@ -210,15 +207,12 @@ STAGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class GraphGymLayer(nn.Module):
-    """One of GraphGym's layers, of which a `GPSModel` can stack several.
+    """One of GraphGym's layers, ``(batch) -> batch``, of which a `GPSModel` can stack several.
 
-    Args:
-        layer: ``(batch) -> batch``.
-        join: see `STAGES`.
-        l2norm: scale the rows to length 1 at last.
+    ``join`` is of `STAGES`; ``l2norm`` scales the rows to length 1 at last.
 
     Shapes:
-        x (N, C), context -> (N, C'), edge_attr as the layer leaves it, states as given.
+        x (N, C), context -> (N, C'), edge_attr as the layer leaves it, states unchanged.
     """
 
     attention = ()  # read by GPSModel
@@ -276,13 +270,9 @@ def _general_layer(plan: NetworkPlan, dim_in: int, dim: int) -> nn.Module:
 
 
 class OnBatch(nn.Module):
-    """A message passing layer or an attention as GraphGym calls its own layers: ``(batch) -> batch``.
+    """A message passing layer, or an attention, as GraphGym calls its own layers: ``(batch) -> batch``.
 
     An attention with a state, such as Exphormer's virtual nodes, begins anew in each layer.
-
-    Args:
-        conv: ``(x, edge_index, edge_attr) -> (x, edge_attr)``, or ``(x, context) -> x``.
-        is_attention: the second.
     """
 
     def __init__(self, conv: nn.Module, is_attention: bool) -> None:

@@ -234,7 +234,7 @@ def inference_only(
 ) -> Record:
     """Evaluate the model of pretrained.dir on all three splits, without training."""
     del optimizer, scheduler
-    return _evaluated(dict(zip(SPLITS, loaders, strict=True)), model, fabric, config)
+    return _evaluate_splits(dict(zip(SPLITS, loaders, strict=True)), model, fabric, config)
 
 
 @register("train_mode", "log-attn-weights")
@@ -263,7 +263,7 @@ def pcqm4mv2_inference(
         with writing(path):
             replace_file(path, buffer.getvalue())
         logging.info("predictions for %d molecules of %s: %s", len(outputs), name, path)
-    return _evaluated({"train": loaders[0]}, model, fabric, config)
+    return _evaluate_splits({"train": loaders[0]}, model, fabric, config)
 
 
 BREC_RESULTS = "brec.jsonl"
@@ -274,7 +274,7 @@ DTYPES = {"32-true": torch.float32, "64-true": torch.float64}
 def brec(
     loaders: Loaders, model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric, *, config: CfgNode
 ) -> Record:
-    """Train and test a new model on each pair of BREC, and count the pairs that it tells apart."""
+    """Train and test a new model on each pair of BREC, and count the pairs that it distinguishes."""
     del optimizer, scheduler  # each pair has its own
     graphs, run_dir = loaders[0].dataset.dataset, Path(cfg.run_dir)
     pairs = getattr(graphs, "graphs", graphs).pairs  # those without encodings know their numbers
@@ -375,6 +375,6 @@ def check_mode(processes: int = 1) -> None:
         raise ConfigError(f"train.mode {mode} writes its predictions in order, in one process: set devices 1")
 
 
-def _evaluated(loaders: Mapping[str, Any], model: nn.Module, fabric: Fabric, config: CfgNode) -> dict[str, Any]:
+def _evaluate_splits(loaders: Mapping[str, Any], model: nn.Module, fabric: Fabric, config: CfgNode) -> dict[str, Any]:
     task, writers = current_task(config.share.dim_out), current_writers(config) if fabric.is_global_zero else ()
     return evaluate(model, loaders, task, current_settings(), Path(cfg.run_dir), fabric, writers)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
 import main
 from graphgps_kmip.data import DatasetRecord, find
@@ -20,11 +18,6 @@ from tests.data.sets.raw_files import offline
 pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
 
 ROOT = Path(__file__).parents[2]
-PRINTED: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "tests" / "parameter_counts.yaml").read_text())
-BY_METHOD = {run.rsplit("-", 1)[1]: run for run in PRINTED}  # one run of each
-RUNS = [pytest.param(run, marks=[] if run in BY_METHOD.values() else [pytest.mark.slow]) for run in PRINTED]
-
-
 @pytest.fixture
 def dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Return what a dry run without network prints, after checking that it ends well."""
@@ -67,15 +60,6 @@ def test_without_its_files_a_model_has_as_many_parameters_as_with_them(
     assert "sample: false" in without, "the config that is printed is the user's"
     assert not (tmp_path / "nowhere").exists()
     assert not (tmp_path / "results").exists()
-
-
-@pytest.mark.parametrize("run", RUNS)
-def test_a_dry_run_without_data_has_the_printed_number_of_parameters(
-    run: str, dry_run: Callable[..., str], tmp_path: Path
-) -> None:
-    row = PRINTED[run]
-    text = dry_run(run, "dataset.dir", str(tmp_path / "nowhere"))
-    assert int(total(text).replace(",", "")) == row.get("counted", row["printed"])
 
 
 def test_what_is_said_of_missing_data_is_what_was_published(dry_run: Callable[..., str], tmp_path: Path) -> None:

@@ -154,12 +154,6 @@ def test_edges_carry_their_resistances_and_the_probabilities_of_walks(tmp_path: 
         torch.testing.assert_close(graph.edge_pestat_RWSEEdge, walks)
 
 
-def test_features_of_edges_are_mapped_beside_an_encoding_where_there_are_some() -> None:
-    load("LinearNode", edges="ERE")
-    cfg.dataset.edge_dim = 3
-    assert edge_encoder(plan_of(), "ERE", 12)[0].encoder.in_features == 3
-
-
 def test_a_batch_norm_stands_between_features_and_walks_of_edges_only() -> None:
     load("LinearNode", "dataset.edge_encoder_num_types", "5", edges="TypeDictEdge+RWSEEdge")
     module = edge_encoder(plan_of(), "TypeDictEdge+RWSEEdge", 12)

@@ -89,18 +89,3 @@ def test_a_head_for_pairs_follows_the_config(name: str, columns: int, decoding: 
     assert true.tolist() == [1, 0, 1, 0]
     assert sum(module.weight.dim() == 2 for module in head.modules() if hasattr(module, "weight")) == 2
     assert head.mlp[0].in_features == (2 * DIM if decoding == "concat" else DIM)
-
-
-def test_the_graph_heads_differ_in_the_dropout_of_the_pooled_nodes() -> None:
-    cfg.gnn.layers_post_mp, cfg.gnn.dropout, cfg.gnn.act = 1, 0.3, "relu"
-    assert build_head(plan_of(), lookup("head", "graph"), DIM, 2).dropout.p == 0
-    assert build_head(plan_of(), lookup("head", "mlp_graph"), DIM, 2).dropout.p == 0.3
-
-
-def test_names_are_predicted_by_five_maps_of_the_pooled_nodes() -> None:
-    cfg.model.graph_pooling = "max"
-    head = build_head(plan_of(), lookup("head", "ogb_code_graph"), DIM, 11)
-    x = torch.randn(3, DIM)
-    pred, _ = head(Batch.from_data_list([Data(x=x, y=torch.zeros(1, 5))]))
-    assert pred.shape == (1, 5, 11)
-    torch.testing.assert_close(pred[0, 4], head.graph_pred_linear_list[4](x.amax(0)))

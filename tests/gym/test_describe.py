@@ -18,6 +18,8 @@ from tests.data.sets.raw_files import offline
 pytestmark = pytest.mark.usefixtures("few_digits", "small_samples")
 
 ROOT = Path(__file__).parents[2]
+
+
 @pytest.fixture
 def dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Return what a dry run without network prints, after checking that it ends well."""
@@ -42,6 +44,8 @@ TINY = {  # configs of data sets whose tiny raw files follow the schema of their
     "LRGB/peptides-func-gatedgcn": ("OGB", "peptides-functional"),
     "LRGB/peptides-struct-exphormer": ("OGB", "peptides-structural"),
 }
+
+
 @pytest.mark.parametrize("config", TINY)
 def test_without_its_files_a_model_has_as_many_parameters_as_with_them(
     config: str, dry_run: Callable[..., str], tmp_path: Path

@@ -53,6 +53,8 @@ def test_every_encoding_takes_its_columns_beside_the_features(name: str, tmp_pat
     total = total + encoded.pe_EquivStableLapPE.sum() if "pe_EquivStableLapPE" in encoded else total
     total.backward()
     assert all(parameter.grad is not None for parameter in model.encoder.node.parameters())
+
+
 def test_the_features_keep_the_columns_that_encodings_leave() -> None:
     load("LinearNode+LapPE+RWSE", "dataset.sample", "True")
     model, batch = model_and_batch()
@@ -145,6 +147,8 @@ def test_every_encoding_of_edges_takes_its_columns_beside_their_features(name: s
     assert module[0].encoder.embedding_dim == 12 - width
     out.sum().backward()
     assert all(parameter.grad is not None for parameter in module.parameters())
+
+
 def test_edges_carry_their_resistances_and_the_probabilities_of_walks(tmp_path: Path) -> None:
     load("LinearNode", edges="DummyEdge+ERE+RWSEEdge")
     for graph in sample(tmp_path).to_data_list():
@@ -297,6 +301,8 @@ def test_precomputed_values_have_the_precision_of_the_config(tmp_path: Path, pre
     assert graph.rrwp.dtype == walks.dtype == getattr(torch, precision)
     assert torch.equal(graph.rrwp, rrwp(graph.edge_index, graph.num_nodes, walks))
     assert cfg.share.rrwp_in_batch == 0
+
+
 @pytest.mark.usefixtures("small_samples")
 def test_values_that_are_too_many_to_store_are_left_to_the_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

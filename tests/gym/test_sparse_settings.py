@@ -22,6 +22,8 @@ from graphgps_kmip.train import loop
 from tests.two_stages import ESTIMATOR, KMIP, SPARSE, sample, write, write_both
 
 ROOT = Path(__file__).parents[2]
+
+
 def test_where_the_scores_are_does_not_count(tmp_path: Path) -> None:
     hashes = set()
     for folder in ("a", "b"):

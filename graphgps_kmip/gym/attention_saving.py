@@ -1,8 +1,7 @@
 """Attention of a trained model in its run folder: arrays of the attention picture, all weights, scores of an estimator.
 
-Any model whose attentions have ``edge_scores`` or ``attention_graph`` can be an estimator: the edges of the first are
-those of its attention graph, with their kinds; those of the second are the keys that a node selects in any head, such
-as those of k-MIP. Weights are averaged over the heads.
+Scores are those of the edges of ``edge_scores``, or else of the keys that a node selects in any head of
+``attention_graph``, as of k-MIP; weights are averaged over the heads.
 """
 
 from __future__ import annotations
@@ -178,13 +177,9 @@ def collect_scores(model: nn.Module, graph: Data, epoch: int) -> tuple[list[Laye
 
 
 def score_edges(edges: Tensor, weight: Tensor, num_nodes: int, before: LayerScores | None = None) -> LayerScores:
-    """Return the scores of a layer from the weights of its edges.
+    """Return the scores of a layer from its edges (source, target, kind: (3, E)) and the weights of all heads (E, H).
 
-    Args:
-        edges: source, target and kind of each, (3, E).
-        weight: of each edge and head, (E, H); those of one target and head sum to 1.
-        num_nodes: N.
-        before: layer before, whose tensors are shared where the edges are the same.
+    Weights of one target and head sum to 1. Tensors of the layer before are shared where its edges are the same.
     """
     source, target, kind = edges
     score = weight.float().mean(dim=1)

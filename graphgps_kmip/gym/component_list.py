@@ -25,10 +25,8 @@ EDGE_ENCODINGS = "encoding of edges (further parts of dataset.edge_encoder_name)
 def listing(patterns: Sequence[str] = ("*",)) -> str:
     """Return the components that have one of the given names as text, a table for each kind.
 
-    Args:
-        patterns (default: all): names, in upper or lower case, with ``*``, ``?`` and ``[...]`` as in a shell; a data
-            set has several: title, ``dataset.format``, ``dataset.name``, ``format / name``. One that fits nothing is
-            an error.
+    Names may be in upper or lower case and have ``*``, ``?`` and ``[...]`` as in a shell; a data set has several:
+    title, ``dataset.format``, ``dataset.name``, ``format / name``. One that fits nothing is an error.
     """
     tables = _tables()
     all_names = {name for rows in tables.values() for names, _ in rows.values() for name in names}

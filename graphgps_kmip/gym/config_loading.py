@@ -30,9 +30,7 @@ from graphgps_kmip.ranges import Each, Text, refusal
 def read_settings(file: Path, readers: tuple[Path, ...] = ()) -> list[tuple[str, Any, str]]:
     """Return (dotted key, value, file) for each setting of a YAML file, those of its ``base:`` file before its own.
 
-    Args:
-        file: a YAML file; ``base: other.yaml`` in it is relative to its own folder.
-        readers: files whose base this is: none may be its own.
+    ``base: other.yaml`` is relative to the file's own folder; ``readers`` are the files whose base this is.
     """
     content = read_yaml(file, f"{readers[-1]}: base" if readers else "--cfg")
     base = content.pop("base", None)
@@ -65,10 +63,8 @@ def _warn_of_duplicate(where: str, line: int, key: str) -> None:
 def import_modules(names: list[str] | str, folder: Path) -> list[str]:
     """Import modules that register components; return the path of each, or the name of an installed one.
 
-    Args:
-        names: each a path (with or without ``.py``) relative to ``folder``, which is tried first, or to the current
-            folder, or the dotted name of an importable module. What their own code raises passes through.
-        folder: that of the YAML file.
+    A name is a path (with or without ``.py``) relative to ``folder``, that of the YAML file, or to the current
+    folder, or the dotted name of an importable module. What the user's own code raises passes through.
     """
     names = [names] if isinstance(names, str) else names
     if why := refusal(Each(Text(empty=False)), names):

@@ -1,8 +1,7 @@
 """Estimator of a sparse network: it is trained first, in a run folder of its own, where its scores are missing.
 
-One command trains both stages, ``python main.py --cfg configs/LowWidth/minesweeper.yaml``. The estimator's run is that
-of ``--cfg configs/LowWidth/minesweeper-estimator.yaml seed <spexphormer.estimator_seed>``: it serves every seed of the
-sparse network, and each split of ``run_multiple_splits`` has its own.
+Its run is that of its own YAML with ``seed <spexphormer.estimator_seed>``: it serves every seed of the sparse network,
+and each split of ``run_multiple_splits`` has its own.
 """
 
 from __future__ import annotations
@@ -43,15 +42,11 @@ if TYPE_CHECKING:
 def make_scores(
     run: Run, argv: Sequence[str], fabric: Fabric, train: Callable[..., object], overwrite: bool = False
 ) -> str:
-    """Return where the scores of a sparse network's run are; train the estimator if they are missing.
+    """Return where the scores of a sparse network's run are; train the estimator by ``train`` if they are missing.
 
-    Args:
-        run: of the sparse network, for which ``cfg`` is configured.
-        argv: the command line's keys and values.
-        fabric: launched.
-        train: `run_experiment`.
-        overwrite: train an estimator anew whose folder holds a run of other settings; else it is refused, as is one
-            of another split or of other data.
+    ``cfg`` is that of the run, ``argv`` the command line's keys and values. With ``overwrite`` an estimator is
+    trained anew whose folder holds a run of other settings; else it is refused, as is one of another split or of
+    other data.
     """
     first = _estimator_run(run)
     if cfg.spexphormer.scores:

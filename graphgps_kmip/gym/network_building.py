@@ -1,9 +1,8 @@
 """Networks from the config with the facts of the data: `build_model`, the width search, GraphGym's own network.
 
-Builders read a frozen copy of ``cfg`` with the facts of its data (dims, class counts, widths). Components of other
-packages read GraphGym's ``cfg`` itself (``cfg.share.dim_in``, ``cfg.dataset.edge_dim``, ``cfg.gnn.dim_inner``):
-`served` gives ``cfg`` the content of the copy while one of them is built, or while a train mode of another package
-runs. GraphGym's own main program builds everything from ``cfg``, where our data loader enters the facts.
+Builders read a frozen copy of ``cfg`` with the facts of its data. Components of other packages read ``cfg`` itself:
+`served` gives it the content of the copy while one of them is built, or while their train mode runs. For GraphGym's own
+main program, which builds everything from ``cfg``, our data loader enters the facts there.
 """
 
 from __future__ import annotations

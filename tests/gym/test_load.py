@@ -131,3 +131,12 @@ def test_keys_that_nothing_reads_are_accepted_and_named_once(tmp_path: Path, cap
     warnings, quiet = ([r.message for r in unread_records if r.levelname == level] for level in ("WARNING", "INFO"))
     assert [line.split("reads ")[1] for line in warnings] == ["gnn.use_vn False, gt.JK True"]
     assert [line.split("reads ")[1] for line in quiet] == ["gnn.heads 4"]
+
+
+def test_keys_of_components_that_are_no_longer_registered_do_not_stay() -> None:
+    load_config(cfg, None, [])
+    cfg.head["gone"] = type(cfg)({"width": 3})
+    cfg["posenc_Gone"] = type(cfg)({"enable": False})
+    load_config(cfg, None, [])
+    assert "gone" not in cfg.head
+    assert "posenc_Gone" not in cfg

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphgps_kmip.attention import KMIPAttention
+from graphgps_kmip.attention.kmip import build_kmip
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.signatures import bind, check_arguments, options
 from graphgps_kmip.train import TrainSettings
@@ -46,9 +46,9 @@ def test_components_whose_options_cannot_be_listed_are_refused() -> None:
 
 
 def test_a_constructor_checks_its_arguments_by_its_annotations() -> None:
-    check_arguments(KMIPAttention, {"k": 1, "dim_kq": None, "search": "auto"})
+    check_arguments(build_kmip, {"k": 1, "dim_kq": None, "search": "auto"})
     for name, value in (("k", 0), ("k", True), ("dim_val", 0), ("head_agg", "linear")):
         with pytest.raises(InputError, match=f"{name}: expected"):
-            check_arguments(KMIPAttention, {name: value})
+            check_arguments(build_kmip, {name: value})
     with pytest.raises(InputError, match="max_epoch: expected a whole number from 1"):
         TrainSettings(max_epoch=0)

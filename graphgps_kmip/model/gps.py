@@ -106,9 +106,6 @@ class GPSLayer(nn.Module):
             Exphormer's MultiModel. (default: False)
 
     Shapes: x (N, C), context, states -> (N, C), edge_attr (E, C) or None, states.
-
-    Raises:
-        ValueError: there is no branch, the norm is unknown, or an MPNN's own residual does not fit the recipe.
     """
 
     def __init__(
@@ -166,7 +163,6 @@ class GPSLayer(nn.Module):
         return self.ffn_norm(x + self.ffn(x), context), edge_attr, states
 
     def _pass_messages(self, x: Tensor, context: GraphContext) -> tuple[list[Tensor], Tensor | None]:
-        """Return the output of each message passing branch, and the edge features of the last one that has new ones."""
         edge_attr, outputs = context.edge_attr, []
         for local, norm, residual_map in zip(self.local, self.local_norm, self.local_residual, strict=True):
             read = norm(x, context) if self.recipe.norm_place == "pre" else x
@@ -179,7 +175,6 @@ class GPSLayer(nn.Module):
         return outputs, edge_attr
 
     def _attend(self, x: Tensor, context: GraphContext, states: States | None) -> tuple[list[Tensor], States]:
-        """Return the output of each attention, and its new state."""
         outputs, new_states = [], []
         states = states or [None] * len(self.attention)
         for attention, norm, scale, state in zip(
@@ -193,13 +188,11 @@ class GPSLayer(nn.Module):
         return outputs, tuple(new_states)
 
     def _add_residual(self, h: Tensor, x: Tensor, norm: nn.Module, context: GraphContext, residual: bool) -> Tensor:
-        """Return a branch with residual and norm, where both come after it."""
         if self.recipe.norm_place == "pre":
             return h
         return norm(h + x if residual else h, context)
 
     def _join_branches(self, outputs: list[Tensor], x: Tensor, residual: bool) -> Tensor:
-        """Return the sum of the branches, and of x where no branch has added it."""
         total = sum(outputs)
         return x + total if residual and self.recipe.norm_place == "pre" else total
 
@@ -273,7 +266,6 @@ class GPSModel(nn.Module):
         return self.head(batch)
 
     def _encode(self, batch: Data) -> Data:
-        """Return the batch with the features after the last layer."""
         if self.feature_dropout is not None:
             batch.x = self.feature_dropout(batch.x)
         batch = self.encoder(batch)
@@ -286,7 +278,6 @@ class GPSModel(nn.Module):
         return batch
 
     def _drop_edges(self, context: GraphContext) -> GraphContext:
-        """Return the graphs of this step: in training, each edge is left out with probability ``edge_dropout``."""
         if not self.training or not self.edge_dropout or context.edge_index is None:
             return context
         edge_index, index = dropout_edge(context.edge_index, self.edge_dropout)

@@ -59,9 +59,6 @@ class LayerRecipe:
             (default: "identity")
         dropout_place (str, optional): ``branches``: after each branch; ``output``: once, after the activation that
             ends a layer without a feed-forward network, as in Luo et al. 2024. (default: "branches")
-
-    Raises:
-        ValueError: a value that is not allowed, or two choices that do not fit.
     """
 
     local_residual: bool = True

@@ -36,10 +36,7 @@ register("pooling", "graph_token", first_node)
 
 
 def mlp(
-    widths: Sequence[int],
-    dropout: float | None = 0.0,
-    act: Callable[[], nn.Module] = nn.ReLU,
-    l2norm: bool = False,
+    widths: Sequence[int], dropout: float | None = 0.0, act: Callable[[], nn.Module] = nn.ReLU, l2norm: bool = False
 ) -> nn.Sequential:
     """Biased linear maps from each width to the next, with activation and dropout in between (None: no such modules).
 
@@ -203,9 +200,6 @@ class EdgeHead(nn.Module):
 
     Shapes: batch.x (N, C) -> (L, 1) logits, or (L, 5): logit, number of positive pairs in the pair's graph, rank, rank
         filtered, rank filtered without self (the last four are 0 for negative pairs); labels (L,).
-
-    Raises:
-        ValueError: unknown decoding; without labelled pairs, when called.
     """
 
     level = "link"
@@ -346,9 +340,6 @@ class LinearHead(nn.Module):
 
     Shapes: batch.x (N, C) -> (B, dim_out), or (N, dim_out) without pooling; the labels are ``batch.y``, as they are.
         Where ``batch[f"{batch.split}_mask"]`` divides the nodes of one graph, only its nodes are predicted.
-
-    Raises:
-        ValueError: no layer, an unknown pooling or norm; when called: there is no class token.
     """
 
     def __init__(

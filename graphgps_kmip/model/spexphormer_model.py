@@ -106,11 +106,7 @@ class SpexphormerModel(nn.Module):
         self.layers, self.head = nn.ModuleList(layers), head
 
     def forward(self, batch: Any, split: str | None = None) -> tuple[Tensor, Tensor]:
-        """Return predictions and labels; the batch is not changed. For ``split`` see `GPSModel`.
-
-        Raises:
-            ValueError: a batch of whole graphs for layers along sampled edges or the other way round.
-        """
+        """Return predictions and labels; the batch is not changed. For ``split`` see `GPSModel`."""
         sparse = "layer_edges" in batch
         if sparse != self.sampled:
             kinds = ("sampled edges", "whole graphs")
@@ -148,5 +144,4 @@ class _AlongSampledEdges(nn.Module):
         self.layer = layer
 
     def forward(self, *arguments: Any) -> Tensor:
-        """Call the layer."""
         return self.layer.along_sampled_edges(*arguments)

@@ -101,7 +101,6 @@ def batch_of(graphs: Sequence[Data], split: str | None = None) -> Batch:
 
 
 def _find_keys(name: str, network: str, layer_type: str) -> tuple[str, ...]:
-    """Return the keys that a keyword argument sets; a ConfigError if there is none, or two components have it."""
     if name in SHORT:
         return SHORT[name]
     all_keys = known_keys()

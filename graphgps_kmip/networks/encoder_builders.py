@@ -111,9 +111,6 @@ def build_named_encoder(plan: NetworkPlan, name: str, dim: int, *, kind: str) ->
         name (str): Value of ``dataset.node_encoder_name`` or ``dataset.edge_encoder_name``.
         dim (int): Width C.
         kind (str): "node_encoder" or "edge_encoder".
-
-    Raises:
-        ConfigError: an unknown part, or no width left for the features.
     """
     key, on_edges = f"dataset.{kind}_name", kind == "edge_encoder"
     parts, others = encoding_parts(on_edges), plan.others.get(kind, {})
@@ -143,7 +140,6 @@ edge_encoder = partial(build_named_encoder, kind="edge_encoder")
 
 
 def _build_features(plan: NetworkPlan, kind: str, name: str, dim: int) -> nn.Module:
-    """Return the encoder of the data's own features."""
     entry: Any = named(kind).get(name)
     return plan.others[kind][name](dim) if entry is None else build_encoder(plan, entry, dim)
 

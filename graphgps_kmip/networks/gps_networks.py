@@ -48,11 +48,7 @@ class Branch:
 
 
 def branch_rows(plan: NetworkPlan) -> list[Branch]:
-    """Return the branches that the config names, those called None left out.
-
-    Raises:
-        ConfigError: an unknown name, or one with an ending that is not `ALONG_EXPANDER` of a message passing layer.
-    """
+    """Return the branches that the config names, those called None left out."""
     rows = []
     for part in plan.settings.gt.layer_type.split("+"):
         if part == "None":
@@ -79,11 +75,7 @@ def refuse_graphgym_layer(plan: NetworkPlan, name: str, key: str) -> None:
 
 
 def edge_width(plan: NetworkPlan) -> int | None:
-    """Return the width of the edge features that a branch asks for by its option ``edge_dim``, None for that of nodes.
-
-    Raises:
-        ConfigError: two branches ask for different ones.
-    """
+    """Return the width of the edge features that a branch asks for by its option ``edge_dim``, None for that of nodes."""
     rows = branch_rows(plan)
     widths = {row.name: plan.group(row.spec)["edge_dim"] for row in rows if "edge_dim" in row.spec.options}
     if widths and len(widths) < sum(row.is_local for row in rows):  # the others read edges as wide as nodes
@@ -189,11 +181,7 @@ def _stack_gps_layers(plan: NetworkPlan, dim_out: int, recipe: LayerRecipe, *, c
 
 
 def norm_of(gt: Any) -> str:
-    """Return the norm of the layers, a key of `NORMS`, by gt.batch_norm, gt.layer_norm and gt.graph_norm.
-
-    Raises:
-        ConfigError: several of them are True.
-    """
+    """Return the norm of the layers, a key of `NORMS`, by gt.batch_norm, gt.layer_norm and gt.graph_norm."""
     norms = [name for name in ("batch", "layer", "graph") if gt[f"{name}_norm"]]
     if len(norms) > 1:
         keys = " and ".join(f"gt.{name}_norm" for name in norms)

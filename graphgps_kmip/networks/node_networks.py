@@ -43,9 +43,6 @@ def gat(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
     """GAT alone (Veličković et al. 2018): as GCN, with gt.n_heads heads side by side and one in the last convolution.
 
     gt.attn_dropout is the dropout of attention weights.
-
-    Raises:
-        ConfigError: the heads do not divide the width.
     """
     dim, heads = plan.settings.gnn.dim_inner, plan.settings.gt.n_heads
     if dim % heads:
@@ -57,13 +54,11 @@ def gat(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
 
 
 def _list_widths(plan: NetworkPlan, dim_in: int, dim_out: int) -> list[tuple[int, int]]:
-    """Return columns in and columns out of each convolution."""
     dim = layers_width(plan.settings, "gnn", "dim_inner", "layers_mp")
     return list(pairwise([dim_in, *[dim] * (plan.settings.gnn.layers_mp - 1), dim_out]))
 
 
 def _stack_convs(plan: NetworkPlan, convs: list[nn.Module]) -> nn.Module:
-    """Return the stack: dropout of the features, then layers of convolution, activation, dropout; the last one bare."""
     kind, data = plan.settings.model.type, plan.settings.dataset
     if data.node_encoder or data.edge_encoder:
         raise ConfigError(
@@ -99,11 +94,7 @@ class NodeTransformer(nn.Module):
             epoch decided is part of the state, so that evaluations and checkpoints have the phase of their epoch; a new
             network is global. (default: None)
 
-    Shapes:
-        x (N, C), context -> (N, classes), or (N, 1) if binary; edge_attr and states as they are.
-
-    Raises:
-        ConfigError: when called: several graphs, which torch_geometric pads, and padding changes its outputs.
+    Shapes: x (N, C), context -> (N, classes), or (N, 1) if binary; edge_attr and states as they are.
     """
 
     attention = ()  # read by GPSModel: no states
@@ -182,9 +173,6 @@ def polynormer(
     gt.n_heads divide the width of both kinds of layers, gt.dropout is the dropout of the local ones, gt.attn_dropout
     that of the global ones, in_dropout that of what the first layer reads: of the node encoder, or the data without
     one. Edge features, gt.batch_norm, gnn.act and gnn.layers_post_mp are not read.
-
-    Raises:
-        ValueError: gt.n_heads do not divide the width.
     """
     gt, dim = plan.settings.gt, layers_width(plan.settings)
     head_dim = dim_per_head(dim, gt.n_heads)

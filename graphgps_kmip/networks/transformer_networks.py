@@ -107,9 +107,6 @@ def graphormer_network(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Mo
     """Graphormer (Ying et al. 2021): graphormer.num_layers layers of attention, biased by GraphormerBias, and an MLP.
 
     Without posenc_GraphormerBias in the node encoder, or with its degrees only, the attention has no bias.
-
-    Raises:
-        ConfigError: graphormer.embed_dim is not gnn.dim_inner, or there is no layer.
     """
     settings, graphormer = plan.settings, plan.settings.graphormer
     dim = layers_width(settings, "graphormer", "embed_dim", "num_layers")
@@ -175,9 +172,6 @@ def geco(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa:
     """GECO alone: gt.layers post-norm blocks of gt.layer_type GECO (gt.geco), or of Hyena (gt.hyena), an ablation.
 
     gt.dropout is that of the blocks; gt.n_heads, gt.layer_norm and gt.batch_norm are not read.
-
-    Raises:
-        ConfigError: gt.layer_type is neither.
     """
     gt, dim = plan.settings.gt, layers_width(plan.settings)
     if gt.layer_type not in MIXERS:
@@ -203,9 +197,6 @@ def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  
 
     Of an edge its kind is read (of the graph, of the expander, self loop); dataset.edge_encoder and edge features
     are not. Norms and the feed-forward network (gt.FFN) are those of the public code.
-
-    Raises:
-        ConfigError: another gt.layer_type, or two norms.
     """
     settings = plan.settings
     dim, gt = layers_width(settings), settings.gt

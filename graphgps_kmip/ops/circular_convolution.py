@@ -46,11 +46,7 @@ def circular_convolution(x: Tensor, filters: Tensor, groups: SizeGroups) -> Tens
         filters (Tensor): filters of all sizes of graphs, in the order of ``groups.sizes``.
         groups (SizeGroups): the graphs, ``SizeGroups.of(context.ptr)``.
 
-    Shapes:
-        x (N, C), filters (sum of sizes, C); returns (N, C).
-
-    Raises:
-        ValueError: the filters have not one row for each place.
+    Shapes: x (N, C), filters (sum of sizes, C); returns (N, C).
     """
     return _apply(x, filters, groups, Chain(1, 0, False))
 
@@ -70,9 +66,6 @@ def gated_convolutions(gates_and_value: Tensor, filters: Tensor, groups: SizeGro
 
     Shapes:
         gates_and_value (N, (K + 1) C), filters (sum of sizes, K C), or (.., (K - 1) C) with ``gate_first``; (N, C).
-
-    Raises:
-        ValueError: the filters have not one row for each place, or not the columns of these gates.
     """
     dim = (gates_and_value.size(1) - filters.size(1)) // (2 if gate_first else 1)
     num_filters = filters.size(1) // max(1, dim)
@@ -107,7 +100,6 @@ def _apply(values: Tensor, filters: Tensor, groups: SizeGroups, chain: Chain) ->
 
 
 def _channels(block: Block, dim: int, device: str) -> Iterator[slice]:
-    """Yield the channels of one chunk at a time."""
     numbers = block.length * (len(block.kernel) + len(block.sizes))
     most = CHUNK_NUMBERS.get(device, CHUNK_NUMBERS_ELSEWHERE)
     step = max(1, most // numbers, min(FEW_CHANNELS, LARGEST_CHUNK // numbers))
@@ -127,7 +119,6 @@ def _take(x: Tensor, block: Block) -> Tensor:
 
 
 def _put(out: Tensor, values: Tensor, block: Block) -> None:
-    """Write graphs (c, b, n) into their nodes (c, N), in place."""
     if block.nodes is not None:
         out[:, block.nodes] = values[:, 0]
     else:
@@ -152,13 +143,10 @@ def _kernel_spectrum(filters: Tensor, block: Block) -> Tensor:
 
 
 def _inverse(spectrum: Tensor, block: Block) -> Tensor:
-    """Transform back: (c, b, length / 2 + 1) -> (c, b, n)."""
     return torch.fft.irfft(spectrum, block.length)[..., : block.rows.size(1)]
 
 
 class _Convolutions(Function):
-    """N nodes, C channels, K filters; all steps of some channels of some graphs at a time."""
-
     @staticmethod
     def forward(ctx: Any, values: Tensor, filters: Tensor, groups: SizeGroups, chain: Chain) -> Tensor:
         """Shapes: values (N, (gates + 1) C), filters (sum of sizes, K C); returns (N, C)."""
@@ -185,7 +173,6 @@ class _Convolutions(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Compute the steps of some channels again, and go back through them."""
         values, filters = ctx.saved_tensors
         groups, chain = ctx.groups, ctx.chain
         refuse_second_derivative("circular convolution")
@@ -239,7 +226,6 @@ def _back(
 
 
 def _add_to_filters(total: Tensor, product: Tensor, block: Block) -> None:
-    """Add the gradient of filters (c, sum of sizes) from its spectrum in each graph (c, b, length / 2 + 1)."""
     if len(block.kernel) > 1:
         summed = product.new_zeros(len(product), len(block.sizes), product.size(2))
         product = summed.index_add_(1, block.kernel, product)

@@ -90,8 +90,7 @@ def clamped_attention(
         eps (float, optional): added to the sums; 0: a softmax. (default: 1e-6)
         scale (float, optional): c, None is 1 / sqrt(D). (default: None)
 
-    Shapes:
-        q (M, H, D), k and v (N, H, D), e (R, H, D) or (R, H, 1), edges (3, E), bias (R, H); returns (M, H, D).
+    Shapes: q (M, H, D), k and v (N, H, D), e (R, H, D) or (R, H, 1), edges (3, E), bias (R, H); returns (M, H, D).
     """
     inputs = _widen(v.dtype, q, k, v, e, bias)
     keep = torch.rand(edges.size(1), q.size(1), device=q.device) >= dropout if dropout > 0 else None  # (E, H)
@@ -138,14 +137,12 @@ def edge_weights(
 
 
 def _parts(q: Tensor, edges: Tensor) -> Iterator[slice]:
-    """Yield the edges of one chunk after the other."""
     size = max(1, CHUNK_ENTRIES.get(q.device.type, CHUNK_ENTRIES_ELSEWHERE) // max(1, q.shape[1:].numel()))
     for start in range(0, edges.size(1), size):
         yield slice(start, start + size)
 
 
 def _chunks(q: Tensor, form: Form) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-    """Yield source, target, row and what dropout keeps, of some edges at a time."""
     for part in _parts(q, form.edges):
         yield *form.edges[:, part], None if form.keep is None else form.keep[part]
 
@@ -160,7 +157,6 @@ class _ClampedAttention(Function):
 
     @staticmethod
     def forward(ctx: Any, form: Form, *heads: Tensor | None) -> Tensor:
-        """Keep the output and the sums of the scores."""
         out, total = _implementation(form)[0](form, *heads)
         ctx.save_for_backward(*heads, out, total, form.edges, form.keep, *(form.sorted_edges or ()))
         ctx.form = replace(form, edges=None, sorted_edges=None, keep=None)  # saved above, where hooks see them
@@ -179,7 +175,6 @@ class _ClampedAttention(Function):
 
 
 def _implementation(form: Form) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the fastest forward and backward for these edges."""
     return (torch_forward, torch_backward) if form.sorted_edges is None else (_forward_by_kernel, _backward_by_kernel)
 
 
@@ -222,11 +217,7 @@ def torch_backward(
 
 
 def _sorted_edges(q: Tensor, k: Tensor, e: Tensor, edges: Tensor) -> SortedEdges | None:
-    """Return what the C loop needs to walk the edges of each query, if it can, else None.
-
-    Raises:
-        IndexError: an edge names a row that is not there.
-    """
+    """Return what the C loop needs to walk the edges of each query, if it can, else None."""
     fits = q.device.type == "cpu" and q.dtype == k.dtype == e.dtype and 0 < len(e) < 2**31 and q.numel() > 0
     if not fits or edges.dtype != torch.int64 or not edges.is_contiguous():
         return None
@@ -245,7 +236,6 @@ def _sorted_edges(q: Tensor, k: Tensor, e: Tensor, edges: Tensor) -> SortedEdges
 
 
 def _call(form: Form, inputs: list[Tensor | None], *results: Tensor | None) -> None:
-    """Call the C function: inputs of `_contiguous_inputs`, sizes, constants and threads, results."""
     q, k, _, e, *_ = inputs
     longs = map(ctypes.c_long, (form.edges.size(1), len(q), len(k), len(e)))
     constants = map(ctypes.c_double, (form.limit, form.eps, form.scale, form.dropout))
@@ -272,7 +262,6 @@ def _forward_by_kernel(form: Form, *heads: Tensor | None, weight: Tensor | None 
 def _backward_by_kernel(
     form: Form, grad_sum: Tensor, grad_total: Tensor, *heads: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    """Compute `torch_backward` in C."""
     inputs = _contiguous_inputs(form, *heads)
     grads = [None if tensor is None else torch.empty_like(tensor) for tensor in inputs[:5]]
     _call(form, inputs, None, None, None, grad_sum.contiguous(), grad_total.contiguous(), *grads)

@@ -128,11 +128,7 @@ class GraphContext:
         return True
 
     def check_ptr(self) -> None:
-        """Refuse boundaries that are not those of the nodes, before compiled code reads by them; the result is cached.
-
-        Raises:
-            ValueError: ptr does not increase from 0 to N.
-        """
+        """Refuse boundaries that are not those of the nodes, before compiled code reads by them; the result is cached."""
         _ = self._ptr_is_checked
 
     def with_edge_attr(self, edge_attr: Tensor | None) -> GraphContext:
@@ -172,9 +168,6 @@ class GraphContext:
 
         Every attribute ``<name>_edge_index`` becomes the edge set ``<name>``, with ``<name>_edge_attr`` where there is
         one; ``pair_index``, ``pair_attr``, ``rrwp``, ``rrwp_index``, ``progress`` and ``epoch`` are optional.
-
-        Raises:
-            ValueError: ``data.batch`` is unsorted, negative or not integral.
         """
         batch, ptr = getattr(data, "batch", None), getattr(data, "ptr", None)
         names = ("edge_index", "edge_attr", "pair_index", "pair_attr", "rrwp", "rrwp_index", "progress", "epoch")

@@ -108,8 +108,7 @@ def gated_update(
         dropout (float): probability; 0 in eval mode. Draws are those of ``torch.nn.Dropout``.
         residual (bool): add c to the new edges.
 
-    Shapes:
-        as of `gated_mean` -> o (N, C), c' (E, C).
+    Shapes: as of `gated_mean` -> o (N, C), c' (E, C).
     """
     batch_norm, num_edges = norm.module, edge.size(0)
     batch_moments = batch_norm.training and num_edges > 1
@@ -183,7 +182,6 @@ def _mean(
 
 
 def _mean_back(grad_out: Tensor, grad_gate: Tensor | None, *saved: Tensor | None) -> list[Tensor]:
-    """Return the gradients of x_target, x_source and edge, and that of factor if there is one."""
     return _run_backward(grad_out, grad_gate, *saved)
 
 
@@ -250,7 +248,6 @@ def _run_forward(
     target: Tensor,
     **update: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return o, the means and the inverse sums of gates; fills gate and what is in update."""
     x_target, x_source = (x if x.stride(1) == 1 else x.contiguous() for x in (x_target, x_source))
     out, mean, inverse = (x_target.new_empty(len(x_target), gate.size(1)) for _ in range(3))
     arrays = {"x_edge": x_edge, "factor": factor, "out": out, "mean": mean, "inverse": inverse}
@@ -270,7 +267,6 @@ def _run_backward(
     inverse: Tensor,
     **update: Any,
 ) -> list[Tensor]:
-    """Pass over the edges of each target, then over those of each source; return gradients as `_mean_back`."""
     x_source, grad_out = x_source.contiguous(), torch.zeros_like(mean) if grad_out is None else grad_out
     grads = [x_source.new_empty(len(mean), x_source.size(1)), *new_tensors(x_source, gate, factor)]
     arrays = {"grad_out": grad_out, "grad_edge": grad_edge, "mean": mean, "inverse": inverse, "factor": factor}
@@ -285,9 +281,7 @@ def _run_kernel(
     """Call a C function; ``more`` are fields of `_Arguments`, and x_target has the strides of its gradient."""
     arrays = more | {"gate": gate, "source": source.long(), "target": target.long()}
     arrays = {name: value.contiguous() if isinstance(value, Tensor) else value for name, value in arrays.items()}
-    addresses = {
-        name: pointer(value) if isinstance(value, Tensor | None) else value for name, value in arrays.items()
-    }
+    addresses = {name: pointer(value) if isinstance(value, Tensor | None) else value for name, value in arrays.items()}
     failed = getattr(load("gated_sum", *dtype_flags(gate.dtype)), function)(
         ctypes.byref(
             _Arguments(

@@ -101,8 +101,7 @@ def grit_attention(
         settings (PairSettings): heads, clamp, dropouts.
         update_pairs (bool, optional): False leaves out the new pair features and returns None. (default: True)
 
-    Shapes:
-        q, k, v (N, C), pairs (P, C), ptr (B+1,); returns o (N, C), r (N, C), e' (P, C) or None.
+    Shapes: q, k, v (N, C), pairs (P, C), ptr (B+1,); returns o (N, C), r (N, C), e' (P, C) or None.
     """
     device, wide = v.device.type, torch.promote_types(v.dtype, torch.float32)
     index, (rows, dim) = pairs.index, pairs.value.shape
@@ -140,7 +139,6 @@ def _plain(
     settings: PairSettings,
     update_pairs: bool,
 ) -> tuple[Tensor, ...]:
-    """Compute the operator in torch operations, all pairs at once."""
     q, k, v, value, scale, shift, edge, edge_bias, logit, out, out_bias = tensors
     (query, key), num_heads = index, settings.num_heads
     e = PairFeatures(value, scale=scale, shift=shift).normalised()
@@ -179,7 +177,6 @@ def _chunks(sizes: list[int], dim: int, device: str) -> Iterator[tuple[slice, sl
 
 
 def _diagonal_blocks(logit: Tensor, num_heads: int) -> Tensor:
-    """Return the (C, H) matrix whose column h has the C / H numbers of head h in its rows, and zeros."""
     return torch.block_diag(*logit.view(num_heads, -1, 1))
 
 
@@ -212,8 +209,6 @@ def _scores(tensors: tuple[Tensor | None, ...], chunk: tuple[slice, slice, slice
 
 
 class _GRITAttention(Function):
-    """Complete pairs: B graphs, all their pairs, grouped by query."""
-
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, ...]:
         """Shapes: q, k, v (N, C), value (P, C), weights as in `PairMaps`; returns (N, C), (N, C) and perhaps (P, C)."""
@@ -239,7 +234,6 @@ class _GRITAttention(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Chunk by chunk, with the scores computed anew: gradients of the update, the attention, then the scores."""
         *tensors, ptr, mask, pair_mask = ctx.saved_tensors
         settings, num_heads = ctx.settings, ctx.settings.num_heads
         refuse_second_derivative("GRIT attention")

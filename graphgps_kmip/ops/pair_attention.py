@@ -87,7 +87,6 @@ def pair_attention(
 
 
 def _kernel_can_run(qkv: Tensor) -> bool:
-    """Whether the C loops support these queries, keys and values, and can be compiled."""
     fits = qkv.device.type == "cpu" and qkv.dtype in (torch.float32, torch.float64)
     return fits and unavailable_reason("full_attention", "-DPAIRS", *dtype_flags(qkv.dtype)) is None
 
@@ -95,7 +94,6 @@ def _kernel_can_run(qkv: Tensor) -> bool:
 class _PairAttention(Function):
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Tensor:
-        """Keep qkv, key_bias, theta, phi, the output and one number for each query and head."""
         *inputs, ctx.context, ctx.sizes = args
         qkv, *pairs = (tensor if tensor is None else tensor.contiguous() for tensor in inputs)
         out, lse = qkv.new_empty(len(qkv), qkv.size(1) // 3), qkv.new_empty(len(qkv), ctx.sizes[0])
@@ -109,7 +107,6 @@ class _PairAttention(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        """Compute the weights again, tile by tile."""
         *inputs, out, lse = ctx.saved_tensors
         refuse_second_derivative("attention with biases of pairs")
         required = [True, True, *ctx.needs_input_grad[2:4]]  # the kernel sums the first two anyway
@@ -205,7 +202,6 @@ def _scaled_dot_product(
 
 
 def _padded_heads(qkv: Tensor, context: GraphContext, num_heads: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Padded q, k and v (B, H, Nmax, D) and the mask (B, Nmax) of real nodes."""
     padded, mask = to_padded(qkv, context)
     q, k, v = padded.unflatten(2, (3, num_heads, -1)).permute(2, 0, 3, 1, 4)  # (B, Nmax, 3, H, D)
     return q, k, v, mask
@@ -254,8 +250,7 @@ def sparse_pair_attention(
     `pair_attention`. Memory is that of some 3 P H D numbers. Half-precision inputs are computed in float32. Gradients
     flow to all arguments but the pairs.
 
-    Shapes:
-        q (N, H, D), k and v (M, H, D), pairs (2, P), key_bias (M, H), theta and phi (P, H); returns (N, H, D).
+    Shapes: q (N, H, D), k and v (M, H, D), pairs (2, P), key_bias (M, H), theta and phi (P, H); returns (N, H, D).
     """
     query, key = pairs
     wide = torch.promote_types(v.dtype, torch.float32)

@@ -43,9 +43,6 @@ def adjacency_weights(edge_index: Tensor, num_nodes: int, kind: str, dtype: torc
     graphs), ``mean`` :math:`1 / d_i`, ``sum`` 1.
 
     Shapes: edge_index (2, E); returns (E,).
-
-    Raises:
-        ValueError: no such kind, with near misses.
     """
     return look_up(ADJACENCIES, kind, "adjacency")(*edge_index, num_nodes, dtype)
 
@@ -128,7 +125,6 @@ class _Propagate(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        """Propagate the gradient along the reversed edges."""
         return _Propagate.apply(grad, ctx.edges.reversed), None
 
 
@@ -166,7 +162,6 @@ def propagate_heads(x: Tensor, weight: Tensor, edges: WeightedEdges) -> Tensor:
 class _PropagateHeads(Function):
     @staticmethod
     def forward(x: Tensor, weight: Tensor, edges: WeightedEdges) -> Tensor:
-        """Shapes: x (N, H, D), weight (E, H); returns (N, H, D)."""
         if not len(weight):
             return torch.zeros_like(x)
         (source, ends, order), dtype = edges.lists, torch.promote_types(x.dtype, torch.float32)

@@ -126,7 +126,6 @@ def _slice_index(index: Tensor, parts: Sequence[slice]) -> list[slice]:
 class _MapRows(Function):
     @staticmethod
     def forward(ctx: Any, stages: tuple[RowStage, ...], num_rows: int, graphs: bool, *tensors: Tensor) -> Tensor:
-        """Keep the inputs, and the graphs of the first chunks (``graphs``: whether gradients are wanted at all)."""
         device = tensors[0].device.type
         ctx.save_for_backward(*tensors)
         ctx.stages, ctx.num_rows, ctx.graphs = stages, num_rows, []
@@ -153,7 +152,6 @@ class _MapRows(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Chunk by chunk: the graphs that were kept, the others computed again."""
         tensors, stages, device = ctx.saved_tensors, ctx.stages, grad.device.type
         refuse_second_derivative("rows in chunks")
         parts = _chunks(stages, ctx.num_rows, device)
@@ -198,7 +196,6 @@ class _StoredBytes(saved_tensors_hooks):
         return tensor
 
     def total(self) -> int:
-        """Return the bytes so far."""
         return sum(self.sizes.values())
 
 

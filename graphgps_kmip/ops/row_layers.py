@@ -50,13 +50,11 @@ class AdaRMSNorm(nn.Module):
 
 
 def _chunks(x: Tensor) -> list[slice]:
-    """Return the rows of each chunk of a matrix: one chunk on a GPU."""
     rows = max(1, CHUNK_NUMBERS // max(1, x.size(1))) if x.device.type == "cpu" else max(1, len(x))
     return [slice(start, start + rows) for start in range(0, len(x), rows)]
 
 
 def _mean_square(rows: Tensor) -> Tensor:
-    """Return the mean of the squares of each row, (M, C) -> (M, 1), in one pass."""
     return torch.linalg.vector_norm(rows, dim=-1, keepdim=True).square_().div_(max(1, rows.size(-1)))
 
 
@@ -65,7 +63,6 @@ class _AdaRMSNorm(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, alpha: Tensor, beta: Tensor, eps: float) -> Tensor:
-        """Shapes: x (..., C); r and t (M, 1) for M rows."""
         rows, kind = x.reshape(-1, x.size(-1)), torch.promote_types(x.dtype, torch.float32)
         alpha_, beta_ = alpha.to(kind), beta.to(kind)
         y = torch.empty_like(rows)
@@ -253,7 +250,6 @@ class _GELULinear(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Compute the activations again."""
         x, weight, bias = ctx.saved_tensors
         refuse_second_derivative("MLP with GELU")
         need_x, need_weight, need_bias = ctx.needs_input_grad

@@ -155,5 +155,4 @@ class SizeGroups:
 
 
 def _list_places(mask: Tensor, number: int) -> Tensor:
-    """Flat places where a mask is True, of which the host knows the number."""
     return torch.nonzero_static(mask.flatten(), size=number).squeeze(1)

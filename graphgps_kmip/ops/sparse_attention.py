@@ -39,8 +39,7 @@ def sparse_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, score: Tens
         score (Tensor): ``<q_n, k_I(n,j)>`` as the search returned it, -inf in missing slots.
         dropout (float, optional): probability to drop a weight; the others are divided by 1 - dropout. (default: 0.0)
 
-    Shapes:
-        q (N, H, D), k (M, H, D), v (M, H, C), index and score (H, N, K); returns (N, H, C).
+    Shapes: q (N, H, D), k (M, H, D), v (M, H, C), index and score (H, N, K); returns (N, H, C).
 
     Raises:
         IndexError: an index is not that of a key (checked on a CPU).
@@ -138,8 +137,7 @@ def torch_forward(
 
     Rows and scores of empty slots are negative and -inf; ``keep`` is False where dropout drops a weight.
 
-    Shapes:
-        v (S, C), rows, score and keep (R, K); returns out (R, C) and weight a (R, K), 0 in missing slots.
+    Shapes: v (S, C), rows, score and keep (R, K); returns out (R, C) and weight a (R, K), 0 in missing slots.
     """
     weight = softmax_weight(score, dim_kq)
     return _weighted_sum(v, _present(rows), drop_weights(weight, keep, dropout)), weight
@@ -194,11 +192,7 @@ def cpu_can_run(x: Tensor, num_slots: int) -> bool:
 def cpu_forward(
     v: Tensor, rows: Tensor, score: Tensor, dim_kq: int, keep: Tensor | None = None, dropout: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Compute `torch_forward` in C; rows are int32.
-
-    Raises:
-        IndexError: a row that v does not have.
-    """
+    """Compute `torch_forward` in C; rows are int32."""
     v, rows, score, keep = (tensor if tensor is None else tensor.contiguous() for tensor in (v, rows, score, keep))
     out, weight = v.new_empty(len(rows), v.size(1)), torch.empty_like(score)
     outside = load("sparse_attention", *dtype_flags(v.dtype)).sparse_attention_forward(

@@ -63,7 +63,6 @@ def blocks(problem: SearchProblem, max_scores: int) -> list[list[int]]:
 
 
 def _search_block(problem: SearchProblem, graphs: list[int], max_scores: int, index: Tensor, score: Tensor) -> None:
-    """Search the graphs of one block and write their rows of ``index`` and ``score``."""
     queries, _ = _padded_rows(problem.ptr_q, problem.bounds_q, graphs)  # (b, n)
     keys, shortest = _padded_rows(problem.ptr_k, problem.bounds_k, graphs)  # (b, m)
     padding = keys[:, None, shortest:] == problem.k.size(1)
@@ -89,7 +88,6 @@ def _largest(score: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
 
 
 def _padded_rows(ptr: Tensor, bounds: list[int], graphs: list[int]) -> tuple[Tensor, int]:
-    """Rows of each graph (b, longest), padded with the total number of rows; and the size of the smallest graph."""
     sizes = [bounds[graph + 1] - bounds[graph] for graph in graphs]
     longest = max(sizes)
     if longest >= GROUP * MIN_GROUPS:

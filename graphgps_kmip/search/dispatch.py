@@ -77,8 +77,7 @@ def topk_inner_product(
             where there is such a value or product. (default: True)
         explain (bool, optional): log (level INFO) which backend is used and why not the others. (default: False)
 
-    Shapes:
-        q (..., N, D), k (..., M, D), ptr (B+1,); index (..., N, K) int64, score (..., N, K) in the dtype of q.
+    Shapes: q (..., N, D), k (..., M, D), ptr (B+1,); index (..., N, K) int64, score (..., N, K) in the dtype of q.
 
     Raises:
         ValueError: inputs that do not fit together, an unknown backend, or one that does not support this problem.
@@ -93,15 +92,8 @@ def topk_inner_product(
 
 
 def _search(
-    q: Tensor,
-    k: Tensor,
-    ptr_q: Tensor | None,
-    ptr_k: Tensor | None,
-    num_keys: int,
-    backend: str,
-    read_values: bool,
+    q: Tensor, k: Tensor, ptr_q: Tensor | None, ptr_k: Tensor | None, num_keys: int, backend: str, read_values: bool
 ) -> tuple[Tensor, Tensor]:
-    """Arguments and results are those of `topk_inner_product`."""
     full = SearchProblem.of(q, k, ptr_q, ptr_k, num_keys, read_values)
     problem = full.searchable()
     search = choose(problem, backend).component

@@ -119,7 +119,6 @@ def num_threads(problem: SearchProblem) -> int:
 
 
 def _largest_graph(problem: SearchProblem) -> int:
-    """Number of keys of the largest graph."""
     return max((end - start for start, end in pairwise(problem.bounds_k)), default=0)
 
 

@@ -34,13 +34,7 @@ class SearchProblem:
 
     @classmethod
     def of(
-        cls,
-        q: Tensor,
-        k: Tensor,
-        ptr_q: Tensor | None,
-        ptr_k: Tensor | None,
-        num_keys: int,
-        read_values: bool = True,
+        cls, q: Tensor, k: Tensor, ptr_q: Tensor | None, ptr_k: Tensor | None, num_keys: int, read_values: bool = True
     ) -> SearchProblem:
         """Check the input, flatten the heads, and widen half-precision inputs to float32.
 

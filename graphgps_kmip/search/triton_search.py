@@ -83,8 +83,7 @@ def search_triton(
         tiling (Tiling, optional): sizes of the tiles; None: those of `choose_tiling`, and for large problems the
             fastest of `TILINGS` on this card, which Triton measures at the first search of a class. (default: None)
 
-    Shapes:
-        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
+    Shapes: returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
     """
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r} of search_triton, allowed are {', '.join(PRECISIONS)}")

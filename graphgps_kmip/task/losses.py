@@ -186,10 +186,7 @@ LOSSES: dict[str, tuple[dict[str, Loss], str]] = {
         },
         "cross entropy; several classes, two classes (one logit), several labels (NaN = unknown), pairs or words",
     ),
-    "subtoken_cross_entropy": (
-        {"subtoken_prediction": cross_entropy_words},
-        "cross_entropy of words under ogb's name",
-    ),
+    "subtoken_cross_entropy": ({"subtoken_prediction": cross_entropy_words}, "cross_entropy of words under ogb's name"),
     "weighted_cross_entropy": (
         {"classification_multi": weighted_cross_entropy_multi, "classification_binary": weighted_cross_entropy_binary},
         "cross entropy with class weights (n - n_c) / n from the batch",

@@ -66,7 +66,6 @@ def _judge_split(score: Tensor, true: Tensor, form: Metric, thresh: float) -> fl
 
 
 def _choose_metric(metric_best: str, metric_agg: str, metrics: Iterable[str]) -> tuple[str, bool]:
-    """Return the value that selects the epoch and whether more of it is better."""
     if metric_best in ("auto", "loss"):
         return "loss", False
     if metric_best not in metrics:

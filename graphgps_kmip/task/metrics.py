@@ -37,7 +37,6 @@ def load_torchmetric(name: str, **fixed: Any) -> Callable[..., Tensor]:
 
 
 def _sorted_parts(score: Tensor, true: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores of the positives and those of the negatives, each in increasing order."""
     score, true = score.cpu().numpy(), true.bool().cpu().numpy()
     return np.sort(score[true]), np.sort(score[~true])
 

@@ -32,13 +32,7 @@ from filelock import Timeout
 from torch import Tensor
 
 from graphgps_kmip.common.file_lock import held
-from graphgps_kmip.ops.native.instruction_sets import (
-    ARM,
-    AUTO,
-    INSTRUCTION_SETS,
-    chosen_instruction_set,
-    machine,
-)
+from graphgps_kmip.ops.native.instruction_sets import ARM, AUTO, INSTRUCTION_SETS, chosen_instruction_set, machine
 
 logger = logging.getLogger(__name__)
 

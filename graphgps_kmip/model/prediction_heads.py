@@ -38,10 +38,7 @@ register("pooling", "graph_token", first_node)
 def mlp(
     widths: Sequence[int], dropout: float | None = 0.0, act: Callable[[], nn.Module] = nn.ReLU, l2norm: bool = False
 ) -> nn.Sequential:
-    """Biased linear maps from each width to the next, with activation and dropout in between (None: no such modules).
-
-    ``l2norm`` scales each row to length 1 after each activation, as GraphGym's heads always do.
-    """
+    """Biased linear maps from each width to the next, with activation, unit rows (``l2norm``) and dropout between."""
     if len(widths) < 2:
         raise InputError("a head needs at least one layer, got gnn.layers_post_mp 0: set it to 1 or more")
     after = [UnitRows] if l2norm else []
@@ -64,8 +61,7 @@ class GraphHead(nn.Module):
         act (callable, optional): builds the MLP's activation. (default: ReLU)
         input_dropout (bool, optional): dropout before the MLP too, on the pooled nodes. (default: False)
         l2norm (bool, optional): hidden rows of length 1, see `mlp`. (default: False)
-        node_norm (bool, optional): LayerNorm of each node before pooling, as in Graphormer (Ying et al. 2021), whose
-            layers have none at their end. (default: False)
+        node_norm (bool, optional): LayerNorm of each node before pooling, as in Graphormer. (default: False)
 
     Shapes: batch.x (N, C) -> (B, dim_out); the labels are ``batch.y`` as they are.
     """
@@ -97,10 +93,7 @@ class GraphHead(nn.Module):
 def san_graph_head(
     dim: int, dim_out: int, pooling: str = "mean", halvings: int = 2, act: Callable[[], nn.Module] = nn.ReLU
 ) -> GraphHead:
-    """Return SAN's head (Kreuzer et al. 2021): pooling, then linear maps ``C -> C // 2 -> C // 4 ... -> dim_out``.
-
-    There are `halvings` linear maps before the last one. Arguments as of `GraphHead`; a ValueError if no width is left.
-    """
+    """Return SAN's head (Kreuzer et al. 2021): pooling, then ``C -> C // 2 -> C // 4 ... -> dim_out``."""
     head, widths = GraphHead(dim, dim_out, pooling=pooling), [dim // 2**i for i in range(halvings + 1)]
     if not widths[-1]:
         raise InputError(
@@ -135,9 +128,8 @@ class NodeHead(nn.Module):
 
     Args:
         dim, dim_out, num_layers, dropout, act, l2norm: of the MLP, as in `GraphHead`.
-        masked (bool, optional): keep the nodes of ``batch[f"{batch.split}_mask"]`` only (one graph whose nodes are
-            split into training, validation and test: the transductive case), all of a batch without a split; False
-            predicts every node (inductive). (default: False)
+        masked (bool, optional): predict the nodes of ``batch[f"{batch.split}_mask"]`` only, all without a split (one
+            graph, transductive); False: every node (inductive). (default: False)
 
     Shapes: batch.x (N, C) -> (N, dim_out), or the masked rows of it; labels alike.
     """
@@ -271,9 +263,8 @@ class PairHead(nn.Module):
 
     .. math:: \mathrm{logits}_{ij} = w \, x_i^T x_j + b, \quad w, b \in R^2
 
-    The pairs are those of one graph after the other, (0, 0), (0, 1), ..., (1, 0), ..., loops included, and their
-    labels are 1 where ``batch.edge_index`` has the pair; labels of graphs or nodes are not read. Time and memory are
-    those of all pairs, so not for one large graph. GraphGPS's head ``infer_links``.
+    The pairs are those of `all_pairs`, loops included, labelled 1 where ``batch.edge_index`` has the pair. Not for
+    one large graph. GraphGPS's head ``infer_links``.
 
     Shapes: batch.x (N, C) -> (P, 2), labels (P,); P the sum of the squares of the graphs' sizes.
     """
@@ -314,10 +305,7 @@ CLASS_TOKEN = "cls_token"  # pooling: the class token of each graph, which class
 
 
 def linear_head_widths(dim: int, dim_out: int, num_layers: int, halve_widths: bool = False) -> list[int]:
-    """Return the widths of the MLP of `LinearHead`.
-
-    Hidden ones are max(C, dim_out), or with ``halve_widths`` max(C / 2, dim_out), max(C / 4, dim_out), ...
-    """
+    """Return the widths of the MLP of `LinearHead`: max(C, dim_out), or C / 2, C / 4, ... with ``halve_widths``."""
     if num_layers < 1:
         return [dim_out]
     widths = [dim]
@@ -331,8 +319,7 @@ class LinearHead(nn.Module):
 
     Args:
         dim, dim_out, num_layers, act: of the MLP, as in `GraphHead`, but with GELU as default.
-        pooling (str or None, optional): a registered pooling, or "cls_token": ``batch.class_token`` (B, C); None: one
-            prediction per node. (default: "mean")
+        pooling (str or None, optional): also "cls_token": ``batch.class_token``; None: nodes. (default: "mean")
         dropout (float, optional): probability before the MLP and between its layers. (default: 0.0)
         norm (str, optional): a key of `NORM_LAYERS`, before the MLP. (default: "none")
         halve_widths (bool, optional): see `linear_head_widths`. (default: False)

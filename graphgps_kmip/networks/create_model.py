@@ -54,14 +54,12 @@ def create_model(
         model = create_model("GatedGCN+kMIP", in_dim=9, out_dim=10, num_layers=4, dim=64, k=10)
 
     Args:
-        layer_type (str): Branches of a layer joined by a plus, as ``gt.layer_type``; not read by networks that have
-            none.
+        layer_type (str): Branches of a layer joined by a plus, as ``gt.layer_type``.
         in_dim (int): Columns of ``batch.x``.
         out_dim (int): Columns of the prediction.
         network (str, optional): Its name, as ``model.type``. (default: ``"GPSModel"``)
         num_layers (int, optional): Number of layers. (default: that of the network's key)
-        edge_dim (int, optional): Columns of ``batch.edge_attr``; 0: there are none, and all edges get one learned
-            vector. (default: ``0``)
+        edge_dim (int, optional): Columns of ``batch.edge_attr``; 0: edges get one learned vector. (default: ``0``)
         settings (Mapping, optional): Dotted keys as in YAML files -> values. (default: none)
         **options: Last parts of such keys, of the network and the components in ``layer_type`` first (``k=10``
             is ``gt.kmip.k``), and ``dim``, ``num_heads``, ``dropout``, ``head``, ``pooling``, ``node_encoder``,
@@ -89,10 +87,7 @@ def create_model(
 
 
 def batch_of(graphs: Sequence[Data], split: str | None = None) -> Batch:
-    """Return graphs, with the features and encodings that a trained model reads, as its batch: schedules at their end.
-
-    For ``split`` see `GPSModel.forward`.
-    """
+    """Return graphs as the batch of a trained model: schedules at their end; for ``split`` see `GPSModel.forward`."""
     batch = Batch.from_data_list(list(graphs))
     batch.progress = 1.0
     if split is not None:

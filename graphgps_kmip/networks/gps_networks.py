@@ -19,22 +19,17 @@ from graphgps_kmip.networks.network_stack import layers_width, stack
 from graphgps_kmip.registry import Spec, lookup, named, register
 
 KEY = "gt.layer_type"
-ALONG_EXPANDER = "__exp"  # ends the name of a message passing layer that reads the edges of Exphormer attention
+ALONG_EXPANDER = "__exp"  # ends the name of a branch along the edges of Exphormer attention
 EXPHORMER = ("num_virt_node", "add_edge_index", "use_exp_edges")  # options of the attention in the group prep
 GPS = ("GPSModel", "MultiModel", "SingleModel")  # the networks whose layers have branches
 
 
 @dataclass(frozen=True)
 class Branch:
-    """One branch of a layer.
-
-    Args:
-        spec (Spec): Attention or message passing layer.
-        along_expander (bool): A message passing layer that reads the edges of Exphormer attention.
-    """
+    """One branch of a layer: an attention or a message passing layer."""
 
     spec: Spec
-    along_expander: bool = False
+    along_expander: bool = False  # a message passing layer that reads the edges of Exphormer attention
 
     @property
     def name(self) -> str:
@@ -75,7 +70,7 @@ def refuse_graphgym_layer(plan: NetworkPlan, name: str, key: str) -> None:
 
 
 def edge_width(plan: NetworkPlan) -> int | None:
-    """Return the width of the edge features that a branch asks for by its option ``edge_dim``, None for that of nodes."""
+    """Return the width of edge features that a branch asks for by its option ``edge_dim``, None for that of nodes."""
     rows = branch_rows(plan)
     widths = {row.name: plan.group(row.spec)["edge_dim"] for row in rows if "edge_dim" in row.spec.options}
     if widths and len(widths) < sum(row.is_local for row in rows):  # the others read edges as wide as nodes

@@ -230,10 +230,7 @@ class NetworkPlan:
         return look_up(self.known("activation"), self.settings.gnn.act, "gnn.act")
 
     def layer_activation(self) -> Callable[[], nn.Module]:
-        """Return what builds the activation inside GPS layers, GatedGCN and GINE: ``gnn.layer_act``, or ``gnn.act``.
-
-        Some public codes have a ReLU there whatever ``gnn.act`` says.
-        """
+        """Return what builds the activation inside GPS layers, GatedGCN and GINE: ``gnn.layer_act``, or ``gnn.act``."""
         name = self.settings.gnn.layer_act
         return look_up(self.known("activation"), name, "gnn.layer_act") if name else self.activation()
 

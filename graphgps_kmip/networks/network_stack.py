@@ -73,7 +73,7 @@ def check_raw_width(plan: NetworkPlan, dim: int, otherwise: str = "") -> None:
 
 
 def input_part(plan: NetworkPlan, dim: int, any_width: bool = False) -> nn.Sequential | None:
-    """Return gnn.layers_pre_mp layers between encoder and stack, or None; `any_width`: layers read raw features, too."""
+    """Return gnn.layers_pre_mp layers between encoder and stack, or None; `any_width`: the stack reads raw features."""
     gnn, raw = plan.settings.gnn, None if plan.settings.dataset.node_encoder else plan.dim_in
     if gnn.layers_pre_mp < 1 and not any_width:
         check_raw_width(plan, dim, ", or gnn.layers_pre_mp 1")

@@ -1,7 +1,6 @@
 """Network PPGT (Ma et al.): structural stems of nodes and pairs, pre-norm layers of simplified L2 attention, head.
 
-Its keys are those of ``ppgt``; gt.layers, gt.n_heads, gt.dim_hidden, gt.dropout, gt.attn_dropout; gt.sl2 for the
-attention; posenc_RRWP for the probabilities that the stems read.
+Its keys are those of ``ppgt``, gt.sl2 (the attention), posenc_RRWP (what the stems read), and some of gt.
 """
 
 from __future__ import annotations

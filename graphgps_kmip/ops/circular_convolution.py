@@ -1,12 +1,8 @@
 """Circular convolutions along the nodes of each graph, by FFT, and gates between them (GECO, Sancak et al., eq. 3).
 
-Every graph is convolved with the filter of its size, and nothing crosses graphs (`SizeGroups`). Batches of small graphs
-are summed place by place in a C loop instead (``native/direct_convolution.c``): a transform of some dozens of nodes
-takes less time than the calls around it, and graphs of many sizes would be padded to the largest.
-
-All steps of some channels are computed before those of the next ones: what is between them stays in the cache, and the
-backward pass computes it again. Transforms read the nodes of a channel consecutively, so outputs (N, C) have the
-strides of a transposed matrix.
+Every graph is convolved with the filter of its size (`SizeGroups`). Batches of small graphs are summed place by place
+in a C loop (``native/direct_convolution.c``), where transforms take less time than the calls around them. All steps of
+some channels come before those of the next, to stay in the cache; outputs (N, C) are transposed in memory.
 """
 
 from __future__ import annotations
@@ -24,11 +20,9 @@ from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_rea
 from graphgps_kmip.ops.operators import refuse_second_derivative
 from graphgps_kmip.ops.size_groups import Block, SizeGroups
 
-# Numbers of all graphs and filters that are transformed at a time: 4 MB of float32 for either, which a CPU's cache
-# holds; on a GPU 256 MB. A call computes its tables anew, the time of three channels: long transforms take at least ..
-CHUNK_NUMBERS = {"cpu": 2**21}
+CHUNK_NUMBERS = {"cpu": 2**21}  # of all graphs and filters that are transformed at a time: a cache holds them
 CHUNK_NUMBERS_ELSEWHERE = 2**26
-# .. FEW_CHANNELS, up to LARGEST_CHUNK: beyond 32 MB each tensor is mapped anew, which takes as long as to transform it.
+# A call makes tables in the time of three channels. Beyond 32 MB each tensor is mapped anew, which takes as long again.
 FEW_CHANNELS, LARGEST_CHUNK = 8, 2**24
 SUM_PAIRS = 150  # pairs of nodes that the C loop sums in the time in which one number is transformed, there and back
 THREAD_WORK = 400_000  # products that take about as long as starting a thread (20 us)
@@ -199,10 +193,7 @@ class _Convolutions(Function):
 def _back(
     grad: Tensor, pieces: list[Tensor], taps: list[Tensor], block: Block, chain: Chain
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the gradients of gates and value, and the spectra of those of the filters of each graph.
-
-    Shapes: grad and each of pieces (c, b, n), each of taps (c, sum of sizes); (c, b, n), (c, b, length / 2 + 1).
-    """
+    """Return the gradients of gates and value (c, b, n), and the spectra of those of the filters of each graph."""
     *gates, first = pieces
     value, gates_after = gates[0] * first if chain.gate_first else first, chain.gates_after(gates)
     steps = []

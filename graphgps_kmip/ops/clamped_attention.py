@@ -1,9 +1,8 @@
 """Clamped attention along edges: Exphormer's scores with edge features, by target, without tensors of edges x channels.
 
-Dwivedi and Bresson (2021), as in the public codes of Exphormer and of its low-width score estimator. Forward and
-backward walk the edges chunk by chunk, and scores are computed again in the backward pass. Edges that are sorted by
-target, and each have features of their own or those of one of few kinds, are walked by a C loop on a CPU
-(``ops/native/clamped_attention.c``), all others by torch.
+Dwivedi and Bresson (2021), as in the public codes of Exphormer and of its low-width score estimator. Edges that are
+sorted by target, with few kinds that share features, are walked by a C loop on a CPU
+(``ops/native/clamped_attention.c``), others chunk by chunk by torch; the backward pass computes the scores again.
 """
 
 from __future__ import annotations
@@ -73,9 +72,8 @@ def clamped_attention(
         s_{ij} &= \exp(\mathrm{clamp}(c \textstyle\sum_d q_i k_j e_r + b_r, -l, l)) \\
         o_i &= \textstyle\sum_j s_{ij} v_j / (\sum_j s_{ij} + \epsilon)
 
-    Gradients flow to q, k, v, e and b. On a CPU forward and backward repeat bit for bit. Half-precision inputs are
-    computed in float32. Nothing per edge is kept for the backward pass. An edge that is given twice counts twice; a
-    query without edges gets 0, with eps 0, too.
+    Gradients flow to q, k, v, e and b. On a CPU results repeat bit for bit. Half-precision inputs are computed in
+    float32. Nothing per edge is kept for the backward pass. Repeated edges count twice; a query without edges gets 0.
 
     Args:
         q (Tensor): queries.
@@ -83,8 +81,7 @@ def clamped_attention(
         v (Tensor): values.
         e (Tensor): keys of the edge features; edges of one kind share a row. One channel serves for all.
         edges (Tensor): source (row of k and v), target (row of q) and row of e and b of each edge, in any order.
-        dropout (float, optional): probability to drop a weight s / (sum + eps) (the others are divided by 1 -
-            dropout). (default: 0.0)
+        dropout (float, optional): probability to drop a weight s / (sum + eps). (default: 0.0)
         bias (Tensor, optional): b, added to the logits of a kind of edges; None: 0. (default: None)
         limit (float, optional): l; a logit beyond it is constant, and has no gradient. (default: 5.0)
         eps (float, optional): added to the sums; 0: a softmax. (default: 1e-6)
@@ -115,10 +112,7 @@ def edge_weights(
     limit: float = LARGEST_LOGIT,
     scale: float | None = None,
 ) -> Tensor:
-    """Return the weights of `clamped_attention` without eps and dropout: those of the edges into a query sum to 1.
-
-    Has no gradient; little more than the result is in memory. Returns (E, H), in float32 or wider.
-    """
+    """Return the weights (E, H) of `clamped_attention` without eps, dropout and gradient, in float32 or wider."""
     q, k, e, bias = _widen(q.dtype, q, k, e, bias)
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
     form = Form(limit, 0.0, scale, edges, _sorted_edges(q, k, e, edges))

@@ -55,8 +55,7 @@ def gated_mean(
         g_e = W c_e + d_{t(e)} + h_{s(e)}, \qquad w_e = f_e \, \sigma(g_e), \qquad
         o_i = a_i + \sum_{e: t(e) = i} w_e \odot b_{s(e)} / (\textstyle\sum_{e: t(e) = i} w_e + 10^{-6})
 
-    Gradients flow to x_target, x_source, edge, factor and weight. Results repeat bit for bit, on any number of threads.
-    The backward pass keeps edge and gates.
+    Gradients flow to x_target, x_source, edge, factor and weight. Results repeat bit for bit.
 
     Args:
         x_target (Tensor): a and d of the targets, side by side.
@@ -73,7 +72,6 @@ def gated_mean(
 
     Raises:
         IndexError: the source or target of an edge is not a node.
-        MemoryError: not enough for the lists of edges.
     """
     edge = edge if weight is None else linear(edge, weight)
     out, gate, _, _ = _gated_mean(x_target, x_source, edge, factor, source, target)

@@ -1,9 +1,7 @@
 """Host copies of tensors on a device: sizes that the host knows already are read without waiting for the device.
 
-To read a number from a GPU, the host waits until the GPU has done all that was asked of it before. The boundaries of
-the graphs, labels and masks of a batch come from the host, so `remember_batch` keeps what was there before the move,
-and `host_copy` finds it by the tensor itself. A tensor that is changed in place is recognised by its version, so a
-copy is never out of date.
+To read a number from a GPU, the host waits for all work queued before. Boundaries, labels and masks of a batch come
+from the host, so `remember_batch` keeps them, and `host_copy` finds them by tensor and version.
 """
 
 from __future__ import annotations
@@ -85,9 +83,8 @@ def rows_of(mask: Tensor) -> Tensor:
 def compute_once(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
     """Return what ``make()`` returned for this tensor and key, or call it, where the tensor has changed or is new.
 
-    So all layers share the sorted edges of a batch. Views of one part of a tensor are the same tensor; a change through
-    numpy or ``tensor.data`` goes unnoticed. What is made must not hold the tensor, which would then never be freed (its
-    alias ``tensor.detach()`` will do), and must depend on tensor and key alone.
+    So all layers share the sorted edges of a batch. A change through numpy or ``tensor.data`` goes unnoticed. What is
+    made depends on tensor and key alone, and does not hold the tensor (but ``tensor.detach()``): it is not freed then.
     """
     if is_compiling() or tensor.is_inference():  # whose changes are not counted
         return make()

@@ -49,19 +49,11 @@ def adjacency_weights(edge_index: Tensor, num_nodes: int, kind: str, dtype: torc
 
 @dataclass
 class WeightedEdges:
-    """Edges of one graph, or of a batch, sorted when a sum first needs it and kept for the next ones.
+    """Edges of one graph, or of a batch, sorted when a sum first needs it and stored for the next ones."""
 
-    Args:
-        edge_index (Tensor): source and target of each edge, in any order.
-        num_nodes (int): N.
-        weight (Tensor, optional): of each edge; no gradient flows to it. (default: 1 each)
-
-    Shapes: edge_index (2, E), weight (E,).
-    """
-
-    edge_index: Tensor
+    edge_index: Tensor  # (2, E), in any order
     num_nodes: int
-    weight: Tensor | None = None
+    weight: Tensor | None = None  # (E,), without a gradient; None: 1 each
 
     @classmethod
     def of(

@@ -1,8 +1,7 @@
 """Graphs of a batch grouped by size, and the lengths of the Fourier transforms that convolve them.
 
-A graph whose size is a product of 2, 3, 5 and 7 is transformed at its own length; any other size n through a two-sided
-kernel of a fast length of at least 2n - 1, for a transform of prime length takes up to 40 times as long. Graphs that
-share a length are transformed together.
+A size that is a product of 2, 3, 5 and 7 is the length of the transform; any other size n needs a two-sided kernel of a
+fast length of at least 2n - 1: transforms of prime length take up to 40 times as long.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@ r"""Sparse softmax attention over the keys that a search selected, with gradient
 
 .. math:: o_n = \sum_j a_{nj} v_{I(n,j)}, \qquad a_n = \mathrm{softmax}_j(\langle q_n, k_{I(n,j)} \rangle / \sqrt{D})
 
-(k-MIP thesis, algorithm 1, whose plain form gathers the keys and values of all queries.) Of q, k, v, index and weights
-nothing more is kept for the backward pass. Fused C loops on a CPU (``native/sparse_attention.c``), fused Triton kernels
-on a GPU (``triton_sparse_attention.py``), plain torch on any device.
+(k-MIP thesis, algorithm 1, without gathered keys and values.) Fused C loops on a CPU (``native/sparse_attention.c``),
+Triton kernels on a GPU (``triton_sparse_attention.py``), plain torch on any device.
 """
 
 from __future__ import annotations
@@ -126,8 +125,7 @@ _sparse_attention = operator(
 )
 
 
-# Plain torch, for any device: the forward sums bags of rows, the backward walks the K slots one after the other, so
-# that (R, K, C) values are never gathered. The fused forms have the same arguments, shapes and results.
+# Plain torch, slot by slot, so that (R, K, C) values are never gathered; the fused forms have the same arguments.
 
 
 def torch_forward(
@@ -179,8 +177,7 @@ def _scatter_sum(values: Tensor, rows: Tensor, weight: Tensor, num_rows: int) ->
     return out
 
 
-# Fused C loops: the forward reads the values of a query in place, the backward sums the gradients of a key over the
-# queries that selected it (a counting sort of the index).
+# Fused C loops; the backward sums the gradients of a key over the queries that selected it.
 
 
 def cpu_can_run(x: Tensor, num_slots: int) -> bool:

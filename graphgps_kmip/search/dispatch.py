@@ -73,8 +73,7 @@ def topk_inner_product(
         num_keys (int, optional): K >= 1; slots beyond the size of a graph have index -1 and score -inf. (default: 10)
         backend (str, optional): a registered search backend, or "auto". (default: "auto")
         read_values (bool, optional): look for values that are not finite, and for inner products that may overflow,
-            which are computed in float64; to read the answer from a GPU makes the host wait. False: all scores are NaN
-            where there is such a value or product. (default: True)
+            which are computed in float64; a GPU's host waits. False: all scores are NaN then. (default: True)
         explain (bool, optional): log (level INFO) which backend is used and why not the others. (default: False)
 
     Shapes: q (..., N, D), k (..., M, D), ptr (B+1,); index (..., N, K) int64, score (..., N, K) in the dtype of q.

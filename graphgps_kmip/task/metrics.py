@@ -1,8 +1,7 @@
 """Metrics (registry kind ``metric``) of a whole split: classification, regression, link ranking (MRR, Hits@k), words.
 
-They equal scikit-learn's (ogb's for several labels) on every edge case tested. Area under the ROC curve and average
-precision are our own: torchmetrics passes logits through a float32 sigmoid, which ties confident scores, and counts a
-class without positives as an area of 0; two sorts and a merge are also several times faster.
+They equal scikit-learn's (ogb's for several labels). Area under the ROC curve and average precision are not those of
+torchmetrics, whose float32 sigmoid of logits ties confident scores.
 """
 
 from __future__ import annotations
@@ -69,9 +68,7 @@ def average_precision(score: Tensor, true: Tensor) -> float:
 def r2(score: Tensor, true: Tensor) -> float:
     """Share of the variance explained; a constant target gives 1 if it is met exactly, else 0; nan below two rows.
 
-    Written here because torchmetrics calls a residual below 1e-4 a perfect fit, whatever the unit.
-
-    Shapes: `(N,)` each.
+    torchmetrics calls a residual below 1e-4 a perfect fit. Shapes: `(N,)` each.
     """
     if len(true) < 2:
         return float("nan")

@@ -115,8 +115,6 @@ def test_fake_tensors_have_the_shapes_of_the_results() -> None:
 
 
 class Encoder(nn.Module):
-    """Linear maps of nodes and edges."""
-
     def __init__(self) -> None:
         super().__init__()
         self.nodes, self.edges = nn.Linear(3, 8), nn.Linear(2, 8)

@@ -53,8 +53,6 @@ def graphs(sizes: tuple[int, ...] = (5, 1, 9)) -> list[Data]:
 
 
 class AddsOne(nn.Module):
-    """Message passing that adds 1 to the edge features and sends them to the targets."""
-
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(x).index_add(0, edge_index[1], edge_attr), edge_attr + 1
 
@@ -87,8 +85,6 @@ def test_the_norm_of_edges_acts_on_nodes_where_the_fault_of_graphgym_is_repeated
 
 
 class Counting(nn.Module):
-    """Carries a state: how many layers it has seen."""
-
     def initial_state(self, context: GraphContext) -> Tensor:
         return torch.zeros(context.num_graphs)
 
@@ -168,8 +164,6 @@ CONTEXT = GraphContext(torch.zeros(N, dtype=torch.long), torch.tensor([0, N]), t
 
 
 class Message(nn.Module):
-    """Message passing that sends the same to every node."""
-
     def __init__(self, value: float, internal_residual: bool = False) -> None:
         super().__init__()
         self.value, self.internal_residual = value, internal_residual

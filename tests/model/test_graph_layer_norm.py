@@ -31,15 +31,6 @@ def test_values_and_gradients_are_torch_geometrics() -> None:
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
-def test_gradients_are_those_of_differences() -> None:
-    norm, _, x = pair()
-    torch.autograd.gradcheck(lambda *leaves: _call(norm, *leaves), (x.requires_grad_(), norm.weight, norm.bias))
-
-
-def _call(norm: GraphLayerNorm, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return torch.func.functional_call(norm, {"weight": weight, "bias": bias}, (x, BATCH, 4))
-
-
 @pytest.mark.parametrize("nodes", [0, 1])
 def test_no_nodes_and_a_single_one_are_finite(nodes: int) -> None:
     x = torch.randn(nodes, 6, requires_grad=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 
 import pytest
@@ -101,27 +100,6 @@ def test_training_reaches_every_parameter_also_on_one_node(network: GPSModel) ->
     network(Batch.from_data_list([graph(30, 40), graph(2, 1)]))[0].square().sum().backward()
     silent = {name for name, parameter in network.named_parameters() if parameter.grad is None}
     assert {name for name in silent if not name.endswith(("edge_norm.module.weight", "edge_norm.module.bias"))} == set()
-
-
-def test_layers_computed_again_give_the_same_gradients(network: GPSModel) -> None:
-    network.train()
-    again, data = copy.deepcopy(network), Batch.from_data_list([graph(5, 9), graph(2, 2)])
-    again.recompute = True
-    for model in (network, again):
-        torch.manual_seed(2)
-        model(data.clone())[0].square().sum().backward()
-    for expected, parameter in zip(network.parameters(), again.parameters(), strict=True):
-        torch.testing.assert_close(parameter.grad, expected.grad)
-
-
-def test_eval_repeats_itself_and_survives_a_state_dict(network: GPSModel, request: pytest.FixtureRequest) -> None:
-    data = Batch.from_data_list([graph(15, 9), graph(1)])
-    expected = network(data.clone())[0]
-    assert torch.equal(network(data.clone())[0], expected)
-    layers = [LAYERS[request.node.callspec.params["network"]]() for _ in range(2)]
-    other = GPSModel(FeatureEncoder(DIM, None, None), layers, NodeHead(DIM, 3)).double().eval()
-    other.load_state_dict(network.state_dict())
-    assert torch.equal(other(data)[0], expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

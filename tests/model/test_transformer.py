@@ -35,8 +35,6 @@ def graphs() -> Batch:
 
 
 class Doubled(nn.Module):
-    """An attention whose formula a test can write down."""
-
     def forward(self, x: Tensor, context: GraphContext) -> Tensor:
         return 2 * x + context.num_graphs
 
@@ -129,8 +127,6 @@ NODES, TARGETS = 8, 5
 
 
 class Sum(nn.Module):
-    """A stand-in for an attention: adds up neighbours, and counts its calls in the state."""
-
     def forward(self, x: Tensor, context: GraphContext, state: int) -> tuple[Tensor, int]:
         source, target = context.edge_index
         return torch.zeros_like(x).index_add(0, target, x[source]), state + 1

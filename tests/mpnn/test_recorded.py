@@ -20,8 +20,6 @@ DIM = 8
 
 
 class Network(nn.Module):
-    """A layer of custom_gnn: the convolution, an activation, a residual."""
-
     def __init__(self, conv: nn.Module, act: nn.Module, residual: bool) -> None:
         super().__init__()
         self.model, self.act, self.residual = conv, act, residual
@@ -94,8 +92,8 @@ def rename(kind: type[nn.Module], key: str) -> str:
     inner = key.removeprefix("model.")
     outer = key[: len(key) - len(inner)]
     for old, new in NAMES.get(kind, {}).items():
-        if found := re.match(rf"{old}\.", inner):
-            return outer + found.expand(new) + inner[found.end() - 1 :]
+        if match := re.match(rf"{old}\.", inner):
+            return outer + match.expand(new) + inner[match.end() - 1 :]
     return f"{outer}conv.{inner}"
 
 
@@ -107,8 +105,8 @@ def test_outputs_gradients_and_running_statistics_match_the_recorded_original(na
         record = {key: value for key, value in record.items() if not key.endswith("eps") or bool(value)}
 
     def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        given = [inputs["pe_EquivStableLapPE"]] if "pe_EquivStableLapPE" in inputs else []
-        x, edge_attr = layer(inputs["x"], inputs["edge_index"], inputs.get("edge_attr"), *given)
+        arguments = [inputs["pe_EquivStableLapPE"]] if "pe_EquivStableLapPE" in inputs else []
+        x, edge_attr = layer(inputs["x"], inputs["edge_index"], inputs.get("edge_attr"), *arguments)
         return {"x": x, "edge_attr": edge_attr}
 
     assert part(record, "eval/out")
@@ -126,7 +124,7 @@ def test_the_fault_of_the_recorded_gate_is_off_by_default() -> None:
     faulty, layer = ESLAPPE(), GINE(DIM, equivstable_pe=True)
     layer.load_state_dict(faulty.state_dict())
     x, encoding, edge_index = torch.randn(4, DIM), torch.randn(4, DIM), torch.tensor([[0, 2], [1, 1]])
-    given = (edge_index, torch.randn(2, DIM), encoding)
-    assert not torch.equal(layer(x, *given)[0], faulty(x, *given)[0])
+    arguments = (edge_index, torch.randn(2, DIM), encoding)
+    assert not torch.equal(layer(x, *arguments)[0], faulty(x, *arguments)[0])
     same = x[1].expand_as(x)  # all nodes alike: the fault changes nothing
-    torch.testing.assert_close(layer(same, *given)[0], faulty(same, *given)[0])
+    torch.testing.assert_close(layer(same, *arguments)[0], faulty(same, *arguments)[0])

@@ -23,7 +23,6 @@ FAULTS = {
 
 
 def sanitizer(name: str) -> str:
-    """Path of a sanitizer's runtime library, or nothing where the compiler has none."""
     compiler = build.compiler()
     if compiler is None:
         return ""
@@ -39,7 +38,6 @@ pytestmark = [
 
 
 def run_checked(command: list[str], instructions: str, tmp_path: Path) -> tuple[str, list[str]]:
-    """Run Python with checked kernels: what it printed, and the lines of the sanitizers."""
     environment = {
         **os.environ,
         "LD_PRELOAD": " ".join(RUNTIMES),

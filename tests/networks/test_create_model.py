@@ -136,8 +136,6 @@ def test_mistakes_are_named_with_near_misses(call: dict[str, Any], message: str)
 def test_a_users_components_are_built_with_their_options() -> None:
     @register("attention", "Scaled")
     class Scaled(nn.Module):
-        """x times a factor."""
-
         def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, *, factor: float = 2.0) -> None:
             super().__init__()
             self.shape, self.factor = (dim, num_heads, dropout), factor

@@ -9,8 +9,6 @@ from graphgps_kmip.networks.head_builders import check_head
 
 
 class Node(dict):
-    """Settings with attributes."""
-
     __getattr__ = dict.__getitem__
 
 
@@ -19,17 +17,17 @@ def settings(head: str) -> Node:
     return Node(gnn=Node(head=head), dataset=data)
 
 
-@pytest.mark.parametrize("head", ["inductive_node", "graph", "linear_graph"])
-def test_of_one_graph_divided_by_masks_a_head_for_all_nodes_or_graphs_is_refused(head: str) -> None:
-    with pytest.raises(ConfigError, match=f"gnn.head: {head} does not fit PyG-Planetoid Cora, .* set gnn.head node"):
-        check_head(settings(head), "node")
-
-
-@pytest.mark.parametrize("head", ["graph", "san_graph"])
-def test_a_head_for_graphs_is_refused_for_labels_of_nodes_with_what_the_public_codes_do(head: str) -> None:
-    line = f"gnn.head: {head} does not fit .* each node; the public codes stop at their first loss, .* inductive_node"
-    with pytest.raises(ConfigError, match=line):
-        check_head(settings(head), "inductive_node")
+@pytest.mark.parametrize(
+    ("head", "level", "line"),
+    [
+        (head, "node", " PyG-Planetoid Cora, .* set gnn.head node")
+        for head in ("inductive_node", "graph", "linear_graph")
+    ]
+    + [(head, "inductive_node", ".*; the public codes stop at .* inductive_node") for head in ("graph", "san_graph")],
+)
+def test_a_head_that_the_labels_do_not_fit_is_refused(head: str, level: str, line: str) -> None:
+    with pytest.raises(ConfigError, match=f"gnn.head: {head} does not fit{line}"):
+        check_head(settings(head), level)
 
 
 @pytest.mark.parametrize(

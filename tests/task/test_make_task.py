@@ -25,17 +25,14 @@ def test_task_type_and_width_decide_the_task(task_type: str, dim_out: int, name:
     assert list(task.metrics) == [key for key, record in entries("metric").items() if name in record.component]
 
 
-def test_auto_selects_the_lowest_validation_loss() -> None:
+def test_auto_selects_the_lowest_loss_and_a_named_metric_its_best_value() -> None:
+    for task_type, loss, metric, agg in (
+        ("classification", "cross_entropy", "f1", "argmax"), ("regression", "l1", "mae", "argmin")
+    ):  # fmt: skip
+        task = make_task(task_type, 3, loss, metric, agg)
+        assert (task.metric_best, task.maximize) == (metric, agg == "argmax")
     task = make_task("classification", 10, "cross_entropy", "auto", "argmax")
     assert (task.metric_best, task.maximize) == ("loss", False)
-
-
-@pytest.mark.parametrize(
-    ("task_type", "metric", "agg"), [("classification", "f1", "argmax"), ("regression", "mae", "argmin")]
-)
-def test_a_named_metric_selects_in_its_direction(task_type: str, metric: str, agg: str) -> None:
-    task = make_task(task_type, 3, "l1" if task_type == "regression" else "cross_entropy", metric, agg)
-    assert (task.metric_best, task.maximize) == (metric, agg == "argmax")
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from graphgps_kmip.task.metrics import END, UNKNOWN
 TASK = make_task("subtoken_prediction", 5002, "cross_entropy", "f1")
 
 
-def names(*words: list[int]) -> Tensor:
-    return torch.tensor([name + [END] * (5 - len(name)) for name in words])
+def names(*rows: list[int]) -> Tensor:
+    return torch.tensor([name + [END] * (5 - len(name)) for name in rows])
 
 
 def f1(predicted: Tensor, true: Tensor) -> float:
@@ -28,14 +28,13 @@ def f1(predicted: Tensor, true: Tensor) -> float:
 def by_ogb(predicted: Tensor, true: Tensor) -> float:
     """Judge as ogb does; a word that the vocabulary lacks is a word of its own in a true name."""
 
-    def words(name: list[int]) -> list[int]:
+    def cut(name: list[int]) -> list[int]:
         return name[: name.index(END)] if END in name else name
 
     truth = [
-        [f"unknown {i}" if word == UNKNOWN else str(word) for i, word in enumerate(words(name))]
-        for name in true.tolist()
+        [f"unknown {i}" if word == UNKNOWN else str(word) for i, word in enumerate(cut(name))] for name in true.tolist()
     ]
-    guess = [["__UNK__" if word == UNKNOWN else str(word) for word in words(name)] for name in predicted.tolist()]
+    guess = [["__UNK__" if word == UNKNOWN else str(word) for word in cut(name)] for name in predicted.tolist()]
     return Evaluator("ogbg-code2").eval({"seq_ref": truth, "seq_pred": guess})["F1"]
 
 

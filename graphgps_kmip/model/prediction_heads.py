@@ -15,7 +15,7 @@ from torch_geometric.nn import BatchNorm, global_add_pool, global_max_pool, glob
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.feature_encoding import UnitRows
-from graphgps_kmip.ops.host_copies import host_copy, known_copy, remember, rows_of
+from graphgps_kmip.ops.host_copies import find_copy, host_copy, remember, rows_of
 from graphgps_kmip.ops.node_pairs import all_pairs, first_nodes
 from graphgps_kmip.ops.row_layers import NORM_LAYERS
 from graphgps_kmip.registry import lookup, register
@@ -165,7 +165,7 @@ def _mask_nodes(batch: Any) -> tuple[Tensor, Tensor]:
     if f"{split}_mask" not in batch:
         raise InputError(f"this head predicts the nodes of {split}_mask, which the graph lacks: give it, or no split")
     rows = rows_of(batch[f"{split}_mask"])
-    y, copy = batch.y[rows], known_copy(batch.y)
+    y, copy = batch.y[rows], find_copy(batch.y)
     return batch.x[rows], y if copy is None else remember(y, copy[host_copy(rows)])
 
 

@@ -11,7 +11,7 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.networks.gps_networks import GPS, branch_rows, refuse_unread_recipe
-from graphgps_kmip.networks.network_settings import NetworkPlan, known_keys, network_settings
+from graphgps_kmip.networks.network_settings import NetworkPlan, network_keys, network_settings
 from graphgps_kmip.registry import lookup
 
 # Networks whose layers are counted and named by other keys than gt.layers and gt.layer_type.
@@ -98,7 +98,7 @@ def batch_of(graphs: Sequence[Data], split: str | None = None) -> Batch:
 def _find_keys(name: str, network: str, layer_type: str) -> tuple[str, ...]:
     if name in SHORT:
         return SHORT[name]
-    all_keys = known_keys()
+    all_keys = network_keys()
     plan = NetworkPlan(network_settings({"gt.layer_type": layer_type}), 0, 0)
     branches = branch_rows(plan) if network in GPS else ()
     specs = [lookup("network", network), *(row.spec for row in branches)]

@@ -225,5 +225,5 @@ def width_step(settings: Any) -> int:
     """Return what the width of the configured network must be a multiple of: its number of heads, or 1."""
     if settings.model.type == "Graphormer":
         return settings.graphormer.num_heads
-    own_conv = settings.model.type == "custom_gnn" and settings.gnn.layer_type not in CONVS
-    return settings.gt.n_heads if settings.model.type in HEADED or own_conv else 1
+    has_heads = settings.model.type == "custom_gnn" and settings.gnn.layer_type not in CONVS
+    return settings.gt.n_heads if settings.model.type in HEADED or has_heads else 1

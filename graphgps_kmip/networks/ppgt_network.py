@@ -125,7 +125,7 @@ def _build_ffn(plan: NetworkPlan, dim: int) -> nn.Module:
         return SwiGLU(dim, settings.ffn_ratio, dropout)
     act = plan.activation()
     if settings.act:
-        act = look_up(plan.known("activation") | {SWIGLU: None}, settings.act, "ppgt.act")
+        act = look_up(plan.components_of("activation") | {SWIGLU: None}, settings.act, "ppgt.act")
     return feed_forward(dim, settings.ffn_ratio, dropout, act)
 
 

@@ -130,7 +130,7 @@ def _spectrum(values: Tensor, block: Block) -> Tensor:
 def _kernel_spectrum(filters: Tensor, block: Block) -> Tensor:
     """Transform the kernel of each graph: (c, sum of sizes) -> (c, b, length / 2 + 1), or (c, 1, ..) of one size."""
     if block.direct:
-        return torch.fft.rfft(_wide(filters[:, block.own_taps])[:, None])
+        return torch.fft.rfft(_wide(filters[:, block.tap_rows])[:, None])
     tap, has_tap, _ = block.taps
     spectrum = torch.fft.rfft(_wide(filters.index_select(1, tap.flatten())).unflatten(1, tap.shape) * has_tap)
     return spectrum if len(block.sizes) == 1 else spectrum.index_select(1, block.kernel)
@@ -222,7 +222,7 @@ def _add_to_filters(total: Tensor, product: Tensor, block: Block) -> None:
         product = summed.index_add_(1, block.kernel, product)
     taps = torch.fft.irfft(product, block.length).to(total.dtype)  # (c, sizes, length)
     if block.direct:
-        total[:, block.own_taps] += taps[:, 0]
+        total[:, block.tap_rows] += taps[:, 0]
     else:
         tap, _, places = block.taps
         total.index_add_(1, tap.flatten()[places], taps.flatten(1)[:, places])

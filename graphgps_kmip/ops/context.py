@@ -236,7 +236,7 @@ def complete_pairs(context: GraphContext) -> Tensor:
     return attr.new_zeros(context.num_pairs, *attr.shape[1:]).index_add(0, pair_rows(context.ptr, *index), attr)
 
 
-def own_state(attention: nn.Module, context: GraphContext) -> Any:
+def first_state(attention: nn.Module, context: GraphContext) -> Any:
     """Return the first state of an attention that is called outside a stack of layers, which threads the state."""
     if not hasattr(attention, "initial_state"):
         raise InputError(

@@ -41,14 +41,14 @@ def host_copy(tensor: Tensor) -> Tensor:
     """
     if tensor.device.type == "cpu":
         return tensor
-    if (copy := known_copy(tensor)) is not None:
+    if (copy := find_copy(tensor)) is not None:
         return copy
     copy = tensor.detach().cpu()
     remember(tensor, copy)
     return copy
 
 
-def known_copy(tensor: Tensor) -> Tensor | None:
+def find_copy(tensor: Tensor) -> Tensor | None:
     """Return what `host_copy` returns if that makes nobody wait, else None."""
     if tensor.device.type == "cpu":
         return tensor
@@ -76,7 +76,7 @@ def counts(index: Tensor, size: int) -> Tensor:
 
 def rows_of(mask: Tensor) -> Tensor:
     """Return the rows where a mask (N,) is True; as an index it does not wait where the host knows the mask."""
-    host_mask = known_copy(mask)
+    host_mask = find_copy(mask)
     return mask.nonzero().squeeze(1) if host_mask is None else on_device(host_mask.nonzero().squeeze(1), mask.device)
 
 

@@ -274,8 +274,8 @@ class DropPath(nn.Module):
         if not self.training or self.rate == 0:
             return x
         graphs = len(x) if ptr is None else ptr.numel() - 1
-        is_kept = torch.rand(graphs, device=x.device) >= self.rate
-        factor = is_kept.to(x.dtype).div_(1 - self.rate if self.scale else 1.0)
+        remains = torch.rand(graphs, device=x.device) >= self.rate
+        factor = remains.to(x.dtype).div_(1 - self.rate if self.scale else 1.0)
         if ptr is not None:
             factor = factor.repeat_interleave(ptr.diff(), output_size=len(x))
         return x * factor.view(-1, *[1] * (x.dim() - 1))

@@ -60,7 +60,7 @@ class Block:
         return slice(self.start, self.start + self.sizes[0]) if len(self.kernel) == 1 else None
 
     @property
-    def own_taps(self) -> slice:
+    def tap_rows(self) -> slice:
         """Rows of the filters that belong to a block of one size."""
         return slice(self.filters[0], self.filters[0] + self.sizes[0])
 

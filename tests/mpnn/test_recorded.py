@@ -80,7 +80,7 @@ BUILDERS: dict[str, Callable[[], nn.Module]] = {
     "pyg_PNAConv_b1": PNA_,
     "pyg_PNAConv_b3": PNA_,
 }
-# Recorded names without the "model." of custom_gnn -> ours; what no pattern names stands in the wrapped convolution.
+# Recorded names without the "model." of custom_gnn -> names here; what no pattern names is in the wrapped convolution.
 NAMES = {
     GatedGCN: {"bn_node_x": "node_norm.module", "bn_edge_e": "edge_norm.module", "([A-E])": r"\1"},
     GINE: {"nn": "inner", r"mlp_r_ij": "gate.mlp"},

@@ -17,7 +17,7 @@ from tests.processes import python, run
 ROOT = Path(__file__).parents[2]
 CHECKS = "-fsanitize=address,undefined -g -O1"
 FAULTS = {
-    "a read behind the end": "int answer(void) { int *x = malloc(4); volatile int i = 1; return x[i]; }",
+    "a read past the end": "int answer(void) { int *x = malloc(4); volatile int i = 1; return x[i]; }",
     "a sum that overflows": "int answer(void) { volatile int x = 2147483647; return x + 1; }",
 }
 

@@ -1,4 +1,4 @@
-"""The self-check that stands between "auto" and a Triton kernel that is wrong on this card."""
+"""The self-check that keeps a Triton kernel that is wrong on this card from "auto"."""
 
 from __future__ import annotations
 

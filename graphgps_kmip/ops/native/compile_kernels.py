@@ -28,7 +28,7 @@ from filelock import Timeout
 from torch import Tensor
 
 from graphgps_kmip.common.file_lock import held
-from graphgps_kmip.ops.native.instruction_sets import ARM, AUTO, INSTRUCTION_SETS, chosen_instruction_set, machine
+from graphgps_kmip.ops.native.instruction_sets import ARM, AUTO, INSTRUCTION_SETS, machine, read_instruction_set
 
 logger = logging.getLogger(__name__)
 
@@ -132,7 +132,7 @@ def load(name: str, *flags: str) -> ctypes.CDLL:
         InputError: ``GRAPHGPS_KMIP_ISA`` names no instruction set of this CPU.
     """
     flags += tuple(shlex.split(os.environ.get(MORE_FLAGS, "")))
-    if (instruction_set := chosen_instruction_set()) != AUTO:
+    if (instruction_set := read_instruction_set()) != AUTO:
         flags += INSTRUCTION_SETS[instruction_set].flags
     library = _cached_library(name, flags)
     try:

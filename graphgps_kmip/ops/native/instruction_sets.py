@@ -53,7 +53,7 @@ def runnable() -> list[str]:
     return [name for name, isa in sets.items() if set(isa.needs.split()) <= _cpu_flags()]
 
 
-def chosen_instruction_set() -> str:
+def read_instruction_set() -> str:
     """Return the name in ``GRAPHGPS_KMIP_ISA``, "auto" without one; an `InputError` if this CPU does not have it."""
     name = os.environ.get(VARIABLE) or AUTO
     if name != AUTO and name not in runnable():

@@ -156,18 +156,6 @@ def test_nan_and_infinity_stay_visible() -> None:
 
 
 @needs_c
-def test_results_do_not_depend_on_the_number_of_threads() -> None:
-    x_target, x_source, edge = (torch.randn(size, requires_grad=True) for size in ((500, 64), (500, 64), (6000, 32)))
-    indices, results, before = torch.randint(0, 500, (2, 6000)), [], torch.get_num_threads()
-    for threads in (1, 3):
-        torch.set_num_threads(threads)
-        out = gated_mean(x_target, x_source, edge, None, *indices)
-        results.append((*out, *torch.autograd.grad(out[0].square().sum() + out[1].sum(), (x_target, x_source, edge))))
-    torch.set_num_threads(before)
-    torch.testing.assert_close(*results, rtol=0, atol=0)
-
-
-@needs_c
 @pytest.mark.parametrize("wrong", [-1, SOURCES])
 def test_an_edge_of_a_node_that_is_not_there_is_an_error(wrong: int) -> None:
     for side in range(2):

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.compat.public_faults import FirstRowGINE
@@ -117,14 +116,3 @@ def test_every_recorded_layer_of_this_package_is_compared() -> None:
     recorded = {name for name in kind_of_records("A_layers") if not name.startswith("core_")}
     assert recorded == set(BUILDERS)
     assert len(BUILDERS) == 34
-
-
-def test_the_fault_of_the_recorded_gate_is_off_by_default() -> None:
-    torch.manual_seed(0)
-    faulty, layer = ESLAPPE(), GINE(DIM, equivstable_pe=True)
-    layer.load_state_dict(faulty.state_dict())
-    x, encoding, edge_index = torch.randn(4, DIM), torch.randn(4, DIM), torch.tensor([[0, 2], [1, 1]])
-    arguments = (edge_index, torch.randn(2, DIM), encoding)
-    assert not torch.equal(layer(x, *arguments)[0], faulty(x, *arguments)[0])
-    same = x[1].expand_as(x)  # all nodes alike: the fault changes nothing
-    torch.testing.assert_close(layer(same, *arguments)[0], faulty(same, *arguments)[0])

@@ -94,18 +94,8 @@ def gated_update(
 
     .. math:: c_e' = [c_e +] \, \mathrm{drop}(\mathrm{relu}(\mathrm{BN}(g_e)))
 
-    Args:
-        x_target (Tensor): a and d of the targets, side by side.
-        x_source (Tensor): b and h of the sources, side by side.
-        edge (Tensor): c.
-        factor (Tensor or None): f, or None for 1.
-        source (Tensor): s, row of x_source.
-        target (Tensor): t, row of x_target.
-        weight (Tensor): W.
-        norm (BatchNorm): torch_geometric's, of the edges; its running statistics are updated in training mode.
-        dropout (float): probability; 0 in eval mode. Draws are those of ``torch.nn.Dropout``.
-        residual (bool): add c to the new edges.
-
+    Other arguments are ``norm``, torch_geometric's BatchNorm, whose running statistics are updated in training mode,
+    ``dropout``, 0 in eval mode, with the draws of ``torch.nn.Dropout``, and ``residual``: add c to the new edges.
     Shapes: as of `gated_mean` -> o (N, C), c' (E, C).
     """
     batch_norm, num_edges = norm.module, edge.size(0)

@@ -1,9 +1,6 @@
 """The C kernels on a CPU that this machine does not have: compiled for it, and run under QEMU's user emulation.
 
-Debian, Ubuntu: ``apt install gcc-aarch64-linux-gnu qemu-user``. Inside of `emulated` every kernel of the process is
-one of the other CPU. A call is a process of its own (`call_library.c`), some hundredths of a second, and inputs and
-outputs go through a file. Its threads are fresh ones, since it has no OpenMP. Emulation says whether results are right,
-not how long they take.
+Debian, Ubuntu: ``apt install gcc-aarch64-linux-gnu qemu-user``. A call is a process (`call_library.c`) without OpenMP.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""All C kernels, built with AddressSanitizer and UndefinedBehaviorSanitizer, at the edges of their sizes and values.
-
-``pytest -m slow tests/native/test_sanitizers.py``; several minutes for each set of instructions.
-"""
+"""All C kernels, built with AddressSanitizer and UndefinedBehaviorSanitizer, at the edges of their sizes and values."""
 
 from __future__ import annotations
 

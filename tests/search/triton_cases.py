@@ -1,7 +1,4 @@
-"""The fused search against float64 brute force; run by test_triton.py in a process of its own.
-
-Each way of the kernel has a case without the mark thorough.
-"""
+"""The fused search against float64 brute force; run by test_triton.py in a process of its own."""
 
 from __future__ import annotations
 

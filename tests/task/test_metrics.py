@@ -245,10 +245,7 @@ PREDICTION = make_task("link_prediction", 1, "cross_entropy", "hits@50")
 
 
 def rows(*graphs: tuple[list[float], int]) -> tuple[Tensor, Tensor]:
-    """Return scores and labels of graphs, each given by the ranks of its positive pairs and a number of negatives.
-
-    Filtered ranks are half as far from 1, those without the node itself all 1.
-    """
+    """Return scores and labels of graphs of ranks (filtered ones are half as far from 1) and numbers of negatives."""
     score, true = [], []
     for ranks, negatives in graphs:
         score += [[0.0, len(ranks), rank, (rank + 1) / 2, 1.0] for rank in ranks] + [[0.0] * 5] * negatives

@@ -77,9 +77,7 @@ class BranchOptions:
 class SwiGLU(nn.Module):
     r"""Gated feed-forward network (Shazeer 2020), :math:`W_3 (\mathrm{silu}(W_1 x) \odot W_2 x)` with biases.
 
-    ``ratio`` is the width over C of the plain network of as many parameters: two thirds of it are hidden.
-
-    Shapes: x (M, C) -> (M, C).
+    ``ratio`` is the width over C of the plain network of as many parameters. Shapes: x (M, C) -> (M, C).
     """
 
     def __init__(self, dim: int, ratio: float = 2.0, dropout: float = 0.0) -> None:

@@ -34,7 +34,6 @@ def from_padded(padded: Tensor, context: GraphContext) -> Tensor:
 
 
 def _positions(context: GraphContext) -> Tensor:
-    """Index of each node in the flat padded rows, (N,)."""
     padding_before = torch.arange(context.num_graphs, device=context.ptr.device) * context.max_nodes - context.ptr[:-1]
     return torch.arange(context.batch.numel(), device=context.ptr.device) + padding_before[context.batch]
 

@@ -37,8 +37,7 @@ def _register(name: str, search: Callable, summary: str, cannot: Reasons, not_pr
     register("search_backend", name, search, summary=summary, **reasons)
 
 
-# All are exact: problem with queries and keys -> (index, score), both (H, N, K). "auto" takes the first one that
-# supports the problem and is preferred for it, else the first one that supports it.
+# "auto" takes the first one that supports the problem and is preferred for it, else the first one that supports it.
 _tree = "fused C kernel with a k-d tree, for few dimensions"
 _register("tree", search_tree, _tree, cpu_not_supported_reasons, tree_not_preferred_reasons)
 _cpu = "fused C kernel for CPUs, compiled at its first use"

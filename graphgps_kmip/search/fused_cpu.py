@@ -20,11 +20,9 @@ from graphgps_kmip.search.problem import SearchProblem
 LARGEST = 2**31 - 64  # keys of a graph are counted in 32 bits
 ORDERS = {"given": 0, "norm": 1, "tree": 4}  # as kmip_search.c numbers them
 SCREEN = 2
-# Channels from which the integer screen is faster than the full product (measured, docs/exact-search.md); on Arm by
-# counted instructions, which are fewer from 4 on, but do not show mispredicted branches (commit 748ca4a).
+# Channels from which the integer screen is faster than the full product (docs/exact-search.md; on Arm not measured).
 SCREEN_FROM = {"avx2": 6, "avxvnni": 6, "avx512": 8, "avx512vnni": 7, "dotprod": 5, "i8mm": 5}
-# Up to this K thresholds start from group maxima; above it plain torch is faster where K is more than a SHAREth part of
-# the keys (measured, docs/exact-search.md).
+# Up to this K thresholds start from group maxima; above it plain torch is faster for more than a SHAREth of the keys.
 SEEDED, SHARE = 192, 5
 # Multiplications that take about as long as starting a thread (20 us at 1e11 a second and core).
 THREAD_WORK = 2_000_000
@@ -109,8 +107,7 @@ def _largest_graph(problem: SearchProblem) -> int:
     return max((end - start for start, end in pairwise(problem.bounds_k)), default=0)
 
 
-# Measured for unit-norm keys (docs/exact-search.md): with more channels nearly all boxes are opened, for fewer keys the
-# build costs more than it saves. The slower the scan of a set of instructions is, the earlier the tree pays.
+# Number of keys from which the tree pays, and of channels up to which (docs/exact-search.md, unit-norm keys).
 TREE_FROM, TREE_FROM_ELSE = {"avx512": 4_000, "avx512vnni": 4_000}, 2_000
 TREE_DIM, TREE_DIM_ELSE = {"portable": 8, "neon": 6}, 5
 # If less than CROWD of the keys are within NEAR of the largest norm, norm order prunes as much (docs/benchmarks.md).

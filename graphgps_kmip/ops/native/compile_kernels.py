@@ -260,7 +260,7 @@ def _compile(command: list[str], source: Path, library: Path) -> None:
 
 
 def native_flag() -> str:
-    """Return the compiler's flag for all that this CPU has: clang, Apple's too, knows only one of the two on Arm."""
+    """Return the compiler's flag for all that this CPU has; clang knows only ``-mcpu`` on Arm."""
     return "-mcpu=native" if machine() == ARM else "-march=native"
 
 

@@ -189,8 +189,7 @@ def test_a_head_says_width_and_parameters_of_the_model(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "run",
-    [pytest.param(run, marks=[pytest.mark.thorough] if "SmallGraphs/" in run else []) for run in PAIR_MODELS],
+    "run", [pytest.param(run, marks=[pytest.mark.thorough] if "SmallGraphs/" in run else []) for run in PAIR_MODELS]
 )
 def test_a_model_over_pairs_has_the_number_of_parameters_of_its_public_code(run: str) -> None:
     file = Path("configs", f"{run}.yaml")

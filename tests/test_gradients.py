@@ -61,7 +61,6 @@ def test_second_derivatives_are_refused(name: str) -> None:
 
 
 def test_every_backward_of_the_package_refuses_second_derivatives_or_is_made_of_its_own_function() -> None:
-    """No ``once_differentiable``: it is silent where the second derivative flows through saved tensors alone."""
     package = Path(clamped.__file__).parents[1]
     seen = 0
     for file in sorted(package.rglob("*.py")):
@@ -76,7 +75,6 @@ def test_every_backward_of_the_package_refuses_second_derivatives_or_is_made_of_
 
 
 def backwards(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Name and code of the backward of each Function, and of the gradients of each operator (`operators`)."""
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Function") for base in node.bases):

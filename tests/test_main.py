@@ -83,10 +83,7 @@ def test_flags_may_stand_before_between_and_after_keys() -> None:
     [
         (["--list", "kmip", "gatedgnc"], "--list: no component has the name 'gatedgnc'. Did you mean GatedGCN"),
         (["--list", "kmib*"], "--list: no component has the name 'kmib*'. Did you mean kMIP? '*kmib*' finds parts"),
-        (
-            ["--cfg", DIGITS, "gt.kmip.k", "--dry-run"],
-            "the command line: --dry-run is in the place of a key or its",
-        ),
+        (["--cfg", DIGITS, "gt.kmip.k", "--dry-run"], "the command line: --dry-run is in the place of a key or its"),
         (["--cfg", "nowhere.yaml"], "--cfg: nowhere.yaml: there is no such config file"),
         ([], "--cfg is missing"),
         (["--data", "PascalVOC"], "Did you mean PascalVOC-SP?"),

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._subclasses import FakeTensorMode
 from torch.export import load, save
 from torch_geometric.data import Batch, Data
 
@@ -27,7 +26,6 @@ from graphgps_kmip.ops.gated_mean import gated_mean
 from graphgps_kmip.ops.native import unavailable_reason
 from graphgps_kmip.ops.native.compile_kernels import without_kernels
 from graphgps_kmip.ops.sparse_attention import sparse_attention
-from graphgps_kmip.search import topk_inner_product
 
 PTR = torch.tensor([0, 4, 4, 5, 11])  # a graph without nodes, one of a single node
 BATCH = torch.repeat_interleave(PTR.diff())
@@ -106,17 +104,7 @@ def test_derivatives_of_torch_func_are_refused_in_one_line(name: str, transform:
         calls[transform]()
 
 
-def test_fake_tensors_have_the_shapes_of_the_results() -> None:
-    with FakeTensorMode() as mode:
-        x = mode.from_tensor(torch.randn(11, 8))
-        index, score = topk_inner_product(x, x, num_keys=4)
-        out = sparse_attention(x[:, None], x[:, None], x[:, None, :5], index[None], score[None])
-    assert (index.shape, index.dtype, score.shape, out.shape) == ((11, 4), torch.int64, (11, 4), (11, 1, 5))
-
-
 class Encoder(nn.Module):
-    """Linear maps of nodes and edges."""
-
     def __init__(self) -> None:
         super().__init__()
         self.nodes, self.edges = nn.Linear(3, 8), nn.Linear(2, 8)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from graphgps_kmip.attention.head_arguments import check_dropout, check_least, describe, dim_per_head, split_heads
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.clamped_attention import clamped_attention
-from graphgps_kmip.ops.context import GraphContext, own_state
+from graphgps_kmip.ops.context import GraphContext, first_state
 from graphgps_kmip.ops.edge_attention import encoded_edges
 from graphgps_kmip.registry import register
 
@@ -156,7 +156,7 @@ class ExphormerAttention(nn.Module):
         """
         context = GraphContext.of(context, x)
         if state is None:
-            state = own_state(self, context)
+            state = first_state(self, context)
             if len(x) and not state.edges.size(1):
                 logger.warning(
                     "Exphormer attention has no edge to attend along and returns zeros: give a GraphContext with "

@@ -18,7 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from graphgps_kmip.attention.head_arguments import check_dropout, check_least, describe, dim_per_head, split_heads
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.clamped_attention import EPS, LARGEST_LOGIT
-from graphgps_kmip.ops.context import GraphContext, own_state
+from graphgps_kmip.ops.context import GraphContext, first_state
 from graphgps_kmip.ops.dense import from_padded, to_padded
 from graphgps_kmip.ops.edge_attention import edge_softmax, encoded_edges
 
@@ -162,7 +162,7 @@ class SANAttention(nn.Module):
         """Attend inside each graph: x (N, dim) -> (N, dim), and the state as it is; without a state only x."""
         context = GraphContext.of(context, x)
         if state is None:
-            return self(x, context, own_state(self, context))[0]
+            return self(x, context, first_state(self, context))[0]
         v = split_heads(self.value(x), self.num_heads)
         v = torch.cat([v, torch.ones_like(v[..., :1])], dim=-1)  # (N, H, D + 1): the last one sums the weights
         sums, share = self._edges(x, v, context), 1.0

@@ -22,7 +22,7 @@ from graphgps_kmip.attention.exphormer import ExphormerState, TypedEdgeStart
 from graphgps_kmip.attention.head_arguments import check_dropout, check_least, describe, dim_per_head
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.clamped_attention import clamped_attention, edge_weights
-from graphgps_kmip.ops.context import AttentionGraph, GraphContext, own_state
+from graphgps_kmip.ops.context import AttentionGraph, GraphContext, first_state
 from graphgps_kmip.ranges import NATURAL, NOT_NEGATIVE, POSITIVE
 from graphgps_kmip.registry import register
 
@@ -101,7 +101,7 @@ class ScoreEstimatorAttention(nn.Module):
         """Attend along the edges of the state: x (N, dim) -> (N, dim), and the state of the next layer."""
         context = GraphContext.of(context, x)
         if state is None:
-            return self(x, context, own_state(self, context))[0]
+            return self(x, context, first_state(self, context))[0]
         if self.training and context.epoch is not None:
             self.temperature.fill_(temperature(context.epoch, self.temp_wait, self.temp_ratio, self.temp_min))
         q, k, v, e, bias = self._heads(x, state)
@@ -118,7 +118,7 @@ class ScoreEstimatorAttention(nn.Module):
         Shapes: (3, E), see `typed_edges`, and (E, H).
         """
         context = GraphContext.of(context, x)
-        state = own_state(self, context) if state is None else state
+        state = first_state(self, context) if state is None else state
         q, k, _, e, bias = self._heads(x, state)
         return state.edges, edge_weights(q, k, e, state.edges, bias=bias, limit=LARGEST_LOGIT, scale=1.0)
 

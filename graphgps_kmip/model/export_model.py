@@ -1,7 +1,7 @@
-"""A trained model as one program of torch.export: without Python classes of batches, for graphs of any number and size.
+"""A trained model as one program of torch.export, for graphs of any number and size.
 
-The program takes the tensors of a batch by name, and calls the operators of this package (`operators`), so who loads it
-imports ``graphgps_kmip`` first. It computes on the kind of device that it was exported on.
+The program takes the tensors of a batch by name. Import ``graphgps_kmip`` before loading it, for its operators; it runs
+on the kind of device that it was exported on.
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ class OnTensors(nn.Module):
 
 
 def tensors_of(batch: Any) -> dict[str, Tensor]:
-    """Return the tensors of a batch that a model may read, by name: all but labels and masks.
-
-    Shapes: as in the batch; ``batch`` (N,) and ``ptr`` (B+1,) are among them.
-    """
+    """Return the tensors of a batch that a model may read, by name: all but labels and masks."""
     return {
         name: value
         for name, value in batch.to_dict().items()
@@ -41,8 +38,6 @@ def tensors_of(batch: Any) -> dict[str, Tensor]:
 
 def export_model(model: nn.Module, batch: Any) -> torch.export.ExportedProgram:
     """Export a model for inference: ``program.module()(tensors_of(batch))`` gives its predictions.
-
-    Numbers of graphs, nodes, edges and pairs are dynamic.
 
     Args:
         model (Module): ``model(batch) -> (pred, true)``, in eval mode.

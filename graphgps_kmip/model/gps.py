@@ -26,9 +26,8 @@ from graphgps_kmip.search.search_memo import Memo
 def recomputed(layer: nn.Module, *args: Any) -> Any:
     """Return ``layer(*args)`` with gradient checkpointing (Chen et al. 2016).
 
-    Results, gradients and buffers are the same: dropout draws the same masks, batch norms count a batch once, and k-MIP
-    searches, which take most of the time, are not repeated (`Memo`). Cost: a second forward pass without its searches.
-    Memory until the backward pass: the arguments and the results of searches.
+    Results, gradients and buffers are the same: dropout draws the same masks, batch norms count a batch once, and
+    results of k-MIP searches are stored, not computed again (`Memo`).
     """
     memo = Memo()
 
@@ -80,11 +79,9 @@ class GPSLayer(nn.Module):
         X_T &= \mathrm{norm}(\mathrm{drop}(\mathrm{attention}(X)) + X) \\
         X' &= \mathrm{norm}(\mathrm{FFN}(\textstyle\sum X_M + \sum X_T) + \sum X_M + \sum X_T)
 
-    with ``FFN = drop Linear(2C, C) drop act Linear(C, 2C)``. An MPNN with ``internal_residual`` (GatedGCN) gets neither
-    dropout nor residual here: it has its own, but for a residual that its ``outer_residual`` leaves to this layer. All
-    branches read the same X and E; if several return new edge features, those of the last one are used. With
-    ``chain_edges`` a message passing branch reads those of the branch before.
-    A `LayerRecipe` changes residuals, FFN, order of branches and place of norms; with ``norm_place`` pre,
+    with ``FFN = drop Linear(2C, C) drop act Linear(C, 2C)``. An MPNN with ``internal_residual`` (GatedGCN) has its own
+    dropout and, without ``outer_residual``, residual. All branches read the same X and E; of several new E the last
+    counts. A `LayerRecipe` changes residuals, FFN, order of branches and place of norms; with ``norm_place`` pre,
 
     .. math::
         H = X + \textstyle\sum \mathrm{drop}(\mathrm{branch}(\mathrm{norm}(X))), \qquad
@@ -94,21 +91,16 @@ class GPSLayer(nn.Module):
 
     Args:
         dim (int): width C.
-        local (Module or sequence of Modules or None): message passing modules ``(x, edge_index, edge_attr) -> (x,
-            edge_attr)``: one, several or None.
-        attention (Module or sequence of Modules or None): attention modules ``(x, context) -> x``, or with a state (see
-            `GPSModel`): one, several or None.
+        local (Module or sequence or None): message passing ``(x, edge_index, edge_attr) -> (x, edge_attr)``.
+        attention (Module or sequence or None): ``(x, context) -> x``, or with a state (see `GPSModel`).
         dropout (float, optional): probability after each branch and inside the FFN. (default: 0.0)
         norm (str, optional): a key of `NORMS`. (default: "batch")
         act (callable, optional): builds the activation of the FFN. (default: ReLU)
         recipe (LayerRecipe, optional): What is around the branches. (default: that of GraphGPS)
-        chain_edges (bool, optional): message passing branches pass edge features to the next one in the same layer:
+        chain_edges (bool, optional): message passing branches read the edge features of the branch before, as in
             Exphormer's MultiModel. (default: False)
 
     Shapes: x (N, C), context, states -> (N, C), edge_attr (E, C) or None, states.
-
-    Raises:
-        ValueError: there is no branch, the norm is unknown, or an MPNN's own residual does not fit the recipe.
     """
 
     def __init__(
@@ -166,7 +158,6 @@ class GPSLayer(nn.Module):
         return self.ffn_norm(x + self.ffn(x), context), edge_attr, states
 
     def _pass_messages(self, x: Tensor, context: GraphContext) -> tuple[list[Tensor], Tensor | None]:
-        """Return the output of each message passing branch, and the edge features of the last one that has new ones."""
         edge_attr, outputs = context.edge_attr, []
         for local, norm, residual_map in zip(self.local, self.local_norm, self.local_residual, strict=True):
             read = norm(x, context) if self.recipe.norm_place == "pre" else x
@@ -179,7 +170,6 @@ class GPSLayer(nn.Module):
         return outputs, edge_attr
 
     def _attend(self, x: Tensor, context: GraphContext, states: States | None) -> tuple[list[Tensor], States]:
-        """Return the output of each attention, and its new state."""
         outputs, new_states = [], []
         states = states or [None] * len(self.attention)
         for attention, norm, scale, state in zip(
@@ -193,13 +183,11 @@ class GPSLayer(nn.Module):
         return outputs, tuple(new_states)
 
     def _add_residual(self, h: Tensor, x: Tensor, norm: nn.Module, context: GraphContext, residual: bool) -> Tensor:
-        """Return a branch with residual and norm, where both come after it."""
         if self.recipe.norm_place == "pre":
             return h
         return norm(h + x if residual else h, context)
 
     def _join_branches(self, outputs: list[Tensor], x: Tensor, residual: bool) -> Tensor:
-        """Return the sum of the branches, and of x where no branch has added it."""
         total = sum(outputs)
         return x + total if residual and self.recipe.norm_place == "pre" else total
 
@@ -208,25 +196,19 @@ class GPSModel(nn.Module):
     """Encoder, optional input layers, a stack of GPS layers, prediction head: ``model(batch) -> (pred, true)``.
 
     ``batch`` is any batch of torch_geometric, or a plain ``Data``, which is a batch of one graph. It is not changed.
-
     An attention that defines ``initial_state(context)`` gets that state in the first layer, and each layer's new state
-    in the next one. If it is a module, only the first layer keeps it: its parameters exist once.
-
-    One pass can serve several splits of the nodes of a graph: the node features after the last layer go into the list
-    ``batch.encoded``, if there is one, and a batch whose list has them goes to the head alone.
+    in the next one; of a module, only the first layer has the parameters. One pass can serve several splits of the
+    nodes of a graph: a list ``batch.encoded`` gets the last features, or has those for the head.
 
     Args:
         encoder (Module): writes ``batch.x`` (N, C) and, where there are edge features, ``batch.edge_attr`` (E, C).
         layers (Sequence[GPSLayer]): the stack, first layer first.
         head (Module): ``(batch) -> (pred, true)``.
         pre_mp (Module, optional): layers between encoder and stack, on ``batch.x``, or None. (default: None)
-        recompute (bool, optional): gradient checkpointing: keep only the input of a layer, and recompute it in the
-            backward pass. (default: False)
-        jump (Module, optional): joins the outputs of all layers, (list of (N, C)) -> (N, C); None: the last one counts.
-            (default: None)
+        recompute (bool, optional): gradient checkpointing of each layer. (default: False)
+        jump (Module, optional): joins the outputs of all layers; None: the last one counts. (default: None)
         feature_dropout (float, optional): probability for the features of the data, before the encoder. (default: 0.0)
-        edge_dropout (float, optional): probability for each edge of the graph, drawn once for all layers; the edge
-            features of the batch are then those before the layers. (default: 0.0)
+        edge_dropout (float, optional): probability for each edge, drawn once for all layers. (default: 0.0)
     """
 
     def __init__(
@@ -257,11 +239,7 @@ class GPSModel(nn.Module):
         return type(self).forward is GPSModel.forward
 
     def forward(self, batch: Data, split: str | None = None) -> tuple[Tensor, Tensor]:
-        """Return predictions and labels.
-
-        Of one graph whose nodes are divided a head predicts those of ``batch[f"{split}_mask"]``; None: those of
-        ``batch.split``, as GraphGym's loop has it, else all.
-        """
+        """Return predictions and labels, of the nodes of ``split`` or else ``batch.split`` where masks divide them."""
         batch = copy_batch(batch, split)
         encoded = batch.get("encoded")
         if encoded:
@@ -273,7 +251,6 @@ class GPSModel(nn.Module):
         return self.head(batch)
 
     def _encode(self, batch: Data) -> Data:
-        """Return the batch with the features after the last layer."""
         if self.feature_dropout is not None:
             batch.x = self.feature_dropout(batch.x)
         batch = self.encoder(batch)
@@ -286,7 +263,6 @@ class GPSModel(nn.Module):
         return batch
 
     def _drop_edges(self, context: GraphContext) -> GraphContext:
-        """Return the graphs of this step: in training, each edge is left out with probability ``edge_dropout``."""
         if not self.training or not self.edge_dropout or context.edge_index is None:
             return context
         edge_index, index = dropout_edge(context.edge_index, self.edge_dropout)
@@ -306,10 +282,7 @@ class GPSModel(nn.Module):
 
 
 def copy_batch(data: Data, split: str | None = None) -> Batch:
-    """Return a batch that a network may write into: the tensors are those of the caller, who keeps the attributes.
-
-    ``batch`` and ``ptr`` are made where they are missing; ``split`` becomes ``batch.split`` if there is one.
-    """
+    """Return a batch with ``batch``, ``ptr`` and ``split`` that a network may write into; tensors are not copied."""
     batch = copy.copy(data) if isinstance(data, Batch) else Batch(_base_cls=type(data), **data.to_dict())
     if batch.get("ptr") is None:
         context = GraphContext.from_data(data)

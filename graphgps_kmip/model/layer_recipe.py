@@ -1,8 +1,4 @@
-"""Layer recipe: residuals, norms, dropout and feed-forward networks of GPS layers, not their messages or attention.
-
-For one small graph they decide more than the attention: with the residuals and feed-forward networks of GraphGPS a
-stack of GCN and k-MIP attention overfits Cora, without them it does not.
-"""
+"""Layer recipe: residuals, norms, dropout and feed-forward networks of GPS layers, not their messages or attention."""
 
 from __future__ import annotations
 
@@ -39,29 +35,22 @@ class LayerRecipe:
     Args:
         local_residual (bool, optional): Add its input to the output of message passing. (default: True)
         attention_residual (bool, optional): Add its input to the output of an attention. (default: True)
-        ffn (bool, optional): A feed-forward network after the branches; without one, the activation: Exphormer's
-            SingleModel. (default: True)
+        ffn (bool, optional): A feed-forward network after the branches; without one, the activation. (default: True)
         norm_place (str, optional): ``post``: norms follow the residuals; ``pre``: they precede the branches and the
-            feed-forward network, and no norm is on the residual path (Xiong et al. 2020). (default: "post")
-        order (str, optional): ``parallel``: all branches read the same nodes; ``local_first``: attentions read what the
-            message passing branches give, as in Polynormer (Deng et al. 2024). (default: "parallel")
-        jump (str, optional): What the head reads: ``none``: the last layer; ``sum``, ``max``, ``cat``: all layers,
-            joined so (jumping knowledge, Xu et al. 2018); a linear map follows ``cat``. (default: "none")
-        feature_dropout (float, optional): Probability for every feature of the data, before the encoder, as in GCN
-            (Kipf and Welling 2017). (default: 0.0)
-        edge_dropout (float, optional): Probability for every edge of the graph, one draw for all layers in each
-            training step (DropEdge, Rong et al. 2020). Edge sets such as expanders are whole. (default: 0.0)
-        attention_layer_scale (float, optional): Start of a learned factor for each channel of what an attention gives
-            (LayerScale, Touvron et al. 2021); 0: no factor. With a small one a network begins as message passing
-            alone. (default: 0.0)
+            feed-forward network (Xiong et al. 2020). (default: "post")
+        order (str, optional): ``parallel``: all branches read the same nodes; ``local_first``: attentions read what
+            message passing gives, as in Polynormer (Deng et al. 2024). (default: "parallel")
+        jump (str, optional): What the head reads: ``none``: the last layer; ``sum``, ``max``, ``cat``: all layers
+            (jumping knowledge, Xu et al. 2018); a linear map follows ``cat``. (default: "none")
+        feature_dropout (float, optional): Probability for every feature of the data. (default: 0.0)
+        edge_dropout (float, optional): Probability for every edge of the graph, not of edge sets, one draw for all
+            layers in each training step (DropEdge, Rong et al. 2020). (default: 0.0)
+        attention_layer_scale (float, optional): Start of a learned factor for each channel of an attention's output
+            (LayerScale, Touvron et al. 2021); 0: no factor. (default: 0.0)
         local_residual_map (str, optional): What the residual of message passing adds: ``identity``: its input;
-            ``linear``: a learned linear map of it, with a bias, as in the code of the tuned GNNs of Luo et al. 2024.
-            (default: "identity")
+            ``linear``: a linear map of it, as in Luo et al. 2024. (default: "identity")
         dropout_place (str, optional): ``branches``: after each branch; ``output``: once, after the activation that
             ends a layer without a feed-forward network, as in Luo et al. 2024. (default: "branches")
-
-    Raises:
-        ValueError: a value that is not allowed, or two choices that do not fit.
     """
 
     local_residual: bool = True
@@ -150,10 +139,7 @@ class LayerScale(nn.Module):
 
 
 class JumpingConnections(nn.Module):
-    """Join the outputs (N, C) of L layers to one (jumping knowledge, Xu et al. 2018).
-
-    Mode ``sum``, ``max``, or ``cat``, then a linear map LC -> C.
-    """
+    """Join the outputs of layers (jumping knowledge, Xu et al. 2018): ``sum``, ``max``, or ``cat`` and a linear map."""
 
     def __init__(self, dim: int, num_layers: int, mode: str) -> None:
         super().__init__()

@@ -20,8 +20,7 @@ class GraphLayerNorm(nn.Module):
     .. math::
         y_n = \frac{x_n - \mu_g}{\sqrt{\sigma_g^2 + \epsilon}} \odot w + b
 
-    with mean and biased variance of the C N_g numbers of the graph g of node n. Same results, parameter names and
-    defaults; takes a third of the memory until the backward pass (only x is stored), and less time.
+    with mean and biased variance of the C N_g numbers of the graph g of node n. Only x is stored for the backward pass.
 
     Shapes: x (N, C), batch (N,) -> (N, C).
     """
@@ -95,8 +94,7 @@ class PerBatch(nn.Module):
         return self.norm(x)
 
 
-# The thesis uses "batch"; the k-MIP paper's LRGB rows "layer" (mean and variance over all nodes AND channels of a
-# graph, not per node); Exphormer's code means "graph" by layer_norm.
+# The thesis uses "batch"; the k-MIP paper's LRGB rows "layer"; Exphormer's code means "graph" by layer_norm.
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "batch": lambda dim: PerBatch(BatchNorm(dim, allow_single_element=True)),
     "layer": lambda dim: PerGraph(GraphLayerNorm(dim)),

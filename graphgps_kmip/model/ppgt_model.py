@@ -2,10 +2,8 @@ r"""PPGT (Ma et al.): pre-norm layers for nodes and class tokens, encoder and re
 
 Initial weights are those of the public code:
 
-* Linear maps of layers, pair blocks, subgraph encoder and heads: normal, standard deviation 0.02.
-* Linear maps of the data's own features: uniform below :math:`1 / \sqrt{n}` for n inputs (He et al. 2015, slope
-  :math:`\sqrt 5`: torch's default).
-* Stems: uniform below :math:`\sqrt{6 / n}` in hidden layers (slope 0) and :math:`\sqrt{3 / n}` in the last (slope 1).
+* Linear maps: normal, standard deviation 0.02; of the data's own features: torch's default.
+* Stems: uniform below :math:`\sqrt{6 / n}` for n inputs in hidden layers, :math:`\sqrt{3 / n}` in the last.
 * Embeddings: standard normal. Biases: 0.
 """
 
@@ -37,8 +35,7 @@ class ResidualBranch(nn.Module):
         dropout (float, optional): probability to drop a number of h. (default: 0.0)
         drop_path (float, optional): probability to drop h of a whole graph. (default: 0.0)
         drop_path_scale (bool, optional): divide the other graphs by 1 - drop_path. (default: True)
-        layer_scale (float, optional): start of the learned vector gamma (Touvron et al. 2021); 0: no gamma.
-            (default: 0.0)
+        layer_scale (float, optional): start of the vector gamma (Touvron et al. 2021); 0: none. (default: 0.0)
 
     Shapes: x and h (M, C), ptr (B+1,) or None -> (M, C).
     """
@@ -80,9 +77,7 @@ class BranchOptions:
 class SwiGLU(nn.Module):
     r"""Gated feed-forward network (Shazeer 2020), :math:`W_3 (\mathrm{silu}(W_1 x) \odot W_2 x)` with biases.
 
-    ``ratio`` is the width over C of the plain network of as many parameters: two thirds of it are hidden.
-
-    Shapes: x (M, C) -> (M, C).
+    ``ratio`` is the width over C of the plain network of as many parameters. Shapes: x (M, C) -> (M, C).
     """
 
     def __init__(self, dim: int, ratio: float = 2.0, dropout: float = 0.0) -> None:
@@ -144,8 +139,7 @@ class PPGTLayer(nn.Module):
 class ClassAttentionLayer(nn.Module):
     r"""One layer of class attention (Touvron et al. 2021, CaiT): a token of each graph reads the nodes of its graph.
 
-    As `PPGTLayer`, for tokens; keys and values are the nodes as they are, not normalised. Stochastic depth draws once
-    per token. The attention is ``(token, x, context) -> token``: `ClassAttention`.
+    As `PPGTLayer`; keys and values are the nodes, not normalised. The attention is `ClassAttention`.
 
     Shapes: token (B, C), x (N, C), context -> (B, C).
     """
@@ -173,8 +167,8 @@ class PPGTEncoder(nn.Module):
     Args:
         features (FeatureEncoder): the data's own node and edge features; without an edge encoder edges have none.
         node_stems (Sequence[Module]): modules ``batch -> batch`` that change ``batch.x`` or set ``batch.class_token``.
-        pair_stems (Sequence[Module]): modules ``batch -> batch`` that set or change ``batch.pair_attr``; of one with a
-            method ``stage(batch)`` this is called instead, which gives a `RowStage`, or None where there is none.
+        pair_stems (Sequence[Module]): modules ``batch -> batch`` that set or change ``batch.pair_attr``, or with a
+            method ``stage(batch)``, which returns a `RowStage` or None.
         mask (Module, optional): module ``batch -> batch`` between features and stems: `NodeMask`. (default: None)
 
     Shapes: batch -> with x (N, C), pair_attr (P, C') of all P pairs inside graphs or, with sparse RRWP, of those

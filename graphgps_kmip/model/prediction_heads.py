@@ -15,7 +15,7 @@ from torch_geometric.nn import BatchNorm, global_add_pool, global_max_pool, glob
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.feature_encoding import UnitRows
-from graphgps_kmip.ops.host_copies import host_copy, known_copy, remember, rows_of
+from graphgps_kmip.ops.host_copies import find_copy, host_copy, remember, rows_of
 from graphgps_kmip.ops.node_pairs import all_pairs, first_nodes
 from graphgps_kmip.ops.row_layers import NORM_LAYERS
 from graphgps_kmip.registry import lookup, register
@@ -36,15 +36,9 @@ register("pooling", "graph_token", first_node)
 
 
 def mlp(
-    widths: Sequence[int],
-    dropout: float | None = 0.0,
-    act: Callable[[], nn.Module] = nn.ReLU,
-    l2norm: bool = False,
+    widths: Sequence[int], dropout: float | None = 0.0, act: Callable[[], nn.Module] = nn.ReLU, l2norm: bool = False
 ) -> nn.Sequential:
-    """Biased linear maps from each width to the next, with activation and dropout in between (None: no such modules).
-
-    ``l2norm`` scales each row to length 1 after each activation, as GraphGym's heads always do.
-    """
+    """Biased linear maps from each width to the next, with activation, unit rows (``l2norm``) and dropout between."""
     if len(widths) < 2:
         raise InputError("a head needs at least one layer, got gnn.layers_post_mp 0: set it to 1 or more")
     after = [UnitRows] if l2norm else []
@@ -67,8 +61,7 @@ class GraphHead(nn.Module):
         act (callable, optional): builds the MLP's activation. (default: ReLU)
         input_dropout (bool, optional): dropout before the MLP too, on the pooled nodes. (default: False)
         l2norm (bool, optional): hidden rows of length 1, see `mlp`. (default: False)
-        node_norm (bool, optional): LayerNorm of each node before pooling, as in Graphormer (Ying et al. 2021), whose
-            layers have none at their end. (default: False)
+        node_norm (bool, optional): LayerNorm of each node before pooling, as in Graphormer. (default: False)
 
     Shapes: batch.x (N, C) -> (B, dim_out); the labels are ``batch.y`` as they are.
     """
@@ -100,10 +93,7 @@ class GraphHead(nn.Module):
 def san_graph_head(
     dim: int, dim_out: int, pooling: str = "mean", halvings: int = 2, act: Callable[[], nn.Module] = nn.ReLU
 ) -> GraphHead:
-    """Return SAN's head (Kreuzer et al. 2021): pooling, then linear maps ``C -> C // 2 -> C // 4 ... -> dim_out``.
-
-    There are `halvings` linear maps before the last one. Arguments as of `GraphHead`; a ValueError if no width is left.
-    """
+    """Return SAN's head (Kreuzer et al. 2021): pooling, then ``C -> C // 2 -> C // 4 ... -> dim_out``."""
     head, widths = GraphHead(dim, dim_out, pooling=pooling), [dim // 2**i for i in range(halvings + 1)]
     if not widths[-1]:
         raise InputError(
@@ -138,9 +128,8 @@ class NodeHead(nn.Module):
 
     Args:
         dim, dim_out, num_layers, dropout, act, l2norm: of the MLP, as in `GraphHead`.
-        masked (bool, optional): keep the nodes of ``batch[f"{batch.split}_mask"]`` only (one graph whose nodes are
-            split into training, validation and test: the transductive case), all of a batch without a split; False
-            predicts every node (inductive). (default: False)
+        masked (bool, optional): predict the nodes of ``batch[f"{batch.split}_mask"]`` only, all without a split (one
+            graph, transductive); False: every node (inductive). (default: False)
 
     Shapes: batch.x (N, C) -> (N, dim_out), or the masked rows of it; labels alike.
     """
@@ -176,7 +165,7 @@ def _mask_nodes(batch: Any) -> tuple[Tensor, Tensor]:
     if f"{split}_mask" not in batch:
         raise InputError(f"this head predicts the nodes of {split}_mask, which the graph lacks: give it, or no split")
     rows = rows_of(batch[f"{split}_mask"])
-    y, copy = batch.y[rows], known_copy(batch.y)
+    y, copy = batch.y[rows], find_copy(batch.y)
     return batch.x[rows], y if copy is None else remember(y, copy[host_copy(rows)])
 
 
@@ -203,9 +192,6 @@ class EdgeHead(nn.Module):
 
     Shapes: batch.x (N, C) -> (L, 1) logits, or (L, 5): logit, number of positive pairs in the pair's graph, rank, rank
         filtered, rank filtered without self (the last four are 0 for negative pairs); labels (L,).
-
-    Raises:
-        ValueError: unknown decoding; without labelled pairs, when called.
     """
 
     level = "link"
@@ -277,9 +263,8 @@ class PairHead(nn.Module):
 
     .. math:: \mathrm{logits}_{ij} = w \, x_i^T x_j + b, \quad w, b \in R^2
 
-    The pairs are those of one graph after the other, (0, 0), (0, 1), ..., (1, 0), ..., loops included, and their
-    labels are 1 where ``batch.edge_index`` has the pair; labels of graphs or nodes are not read. Time and memory are
-    those of all pairs, so not for one large graph. GraphGPS's head ``infer_links``.
+    The pairs are those of `all_pairs`, loops included, labelled 1 where ``batch.edge_index`` has the pair. Not for
+    one large graph. GraphGPS's head ``infer_links``.
 
     Shapes: batch.x (N, C) -> (P, 2), labels (P,); P the sum of the squares of the graphs' sizes.
     """
@@ -320,10 +305,7 @@ CLASS_TOKEN = "cls_token"  # pooling: the class token of each graph, which class
 
 
 def linear_head_widths(dim: int, dim_out: int, num_layers: int, halve_widths: bool = False) -> list[int]:
-    """Return the widths of the MLP of `LinearHead`.
-
-    Hidden ones are max(C, dim_out), or with ``halve_widths`` max(C / 2, dim_out), max(C / 4, dim_out), ...
-    """
+    """Return the widths of the MLP of `LinearHead`: max(C, dim_out), or C / 2, C / 4, ... with ``halve_widths``."""
     if num_layers < 1:
         return [dim_out]
     widths = [dim]
@@ -337,8 +319,7 @@ class LinearHead(nn.Module):
 
     Args:
         dim, dim_out, num_layers, act: of the MLP, as in `GraphHead`, but with GELU as default.
-        pooling (str or None, optional): a registered pooling, or "cls_token": ``batch.class_token`` (B, C); None: one
-            prediction per node. (default: "mean")
+        pooling (str or None, optional): also "cls_token": ``batch.class_token``; None: nodes. (default: "mean")
         dropout (float, optional): probability before the MLP and between its layers. (default: 0.0)
         norm (str, optional): a key of `NORM_LAYERS`, before the MLP. (default: "none")
         halve_widths (bool, optional): see `linear_head_widths`. (default: False)
@@ -346,9 +327,6 @@ class LinearHead(nn.Module):
 
     Shapes: batch.x (N, C) -> (B, dim_out), or (N, dim_out) without pooling; the labels are ``batch.y``, as they are.
         Where ``batch[f"{batch.split}_mask"]`` divides the nodes of one graph, only its nodes are predicted.
-
-    Raises:
-        ValueError: no layer, an unknown pooling or norm; when called: there is no class token.
     """
 
     def __init__(

@@ -1,9 +1,4 @@
-"""Network of the low-width method (Shirzad et al.), for both stages: whole graphs, and batches of sampled edges.
-
-The narrow estimator attends along all edges of whole graphs. A sparse batch holds the nodes and edges that the
-predictions of its core nodes need: the edges drawn for a layer lead to fewer nodes than they come from, and its memory
-does not depend on the size of the graph.
-"""
+"""Network of the low-width method (Shirzad et al.), for both stages: whole graphs, and batches of sampled edges."""
 
 from __future__ import annotations
 
@@ -75,12 +70,10 @@ class SpexphormerModel(nn.Module):
     A sparse batch is a `torch_geometric.data.Data` with
 
     * ``x`` (n_0, F): raw features of the nodes that the first layer reads;
-    * ``layer_sizes``: list [n_0, ..., n_L] of numbers of nodes, nowhere increasing; the nodes of a layer are the first
-      ones of the layer before;
+    * ``layer_sizes``: list [n_0, ..., n_L], not increasing; the nodes of a layer are the first of the one before;
     * ``layer_edges``: list of L tensors (3, E_l), source (< n_l), target (< n_{l+1}) and kind of each edge;
-    * ``y``, and masks of splits where the head reads them, for the n_L nodes after the last layer;
-    * ``num_draws`` D, where it is more than 1: the core nodes are there D times, each time with other edges, one draw
-      after the other; predictions are averaged over the draws, and labels are those of the first.
+    * ``y``, and masks of splits, for the n_L nodes after the last layer;
+    * ``num_draws`` D, 1 if missing: the core nodes are repeated D times with other edges; predictions are averaged.
 
     Args:
         encoder, layers, head, pre_mp, recompute: as of `GPSModel`.
@@ -106,11 +99,7 @@ class SpexphormerModel(nn.Module):
         self.layers, self.head = nn.ModuleList(layers), head
 
     def forward(self, batch: Any, split: str | None = None) -> tuple[Tensor, Tensor]:
-        """Return predictions and labels; the batch is not changed. For ``split`` see `GPSModel`.
-
-        Raises:
-            ValueError: a batch of whole graphs for layers along sampled edges or the other way round.
-        """
+        """Return predictions and labels; the batch is not changed. For ``split`` see `GPSModel`."""
         sparse = "layer_edges" in batch
         if sparse != self.sampled:
             kinds = ("sampled edges", "whole graphs")
@@ -148,5 +137,4 @@ class _AlongSampledEdges(nn.Module):
         self.layer = layer
 
     def forward(self, *arguments: Any) -> Tensor:
-        """Call the layer."""
         return self.layer.along_sampled_edges(*arguments)

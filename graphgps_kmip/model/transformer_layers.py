@@ -47,8 +47,8 @@ class TransformerLayer(nn.Module):
     .. math::
         H = X + \mathrm{attention}(\mathrm{LN}(X)), \qquad X' = H + \mathrm{FFN}(\mathrm{LN}(H))
 
-    with ``FFN = Linear(4C, C) drop act Linear(C, 4C)`` and LN over the channels of each node. The attention, with or
-    without a state (see `GPSModel`), drops its own output. There is no norm after the last layer of a stack.
+    with ``FFN = Linear(4C, C) drop act Linear(C, 4C)`` and LN over the channels of each node. The attention drops its
+    own output. There is no norm after the last layer of a stack.
     """
 
     def __init__(self, dim: int, attention: nn.Module, dropout: float = 0.0, act: Activation = nn.GELU) -> None:
@@ -167,8 +167,7 @@ class GNNLayer(nn.Module):
 
     .. math:: X' = [X +] \; \mathrm{drop}(\mathrm{act}(\mathrm{MPNN}(X, E)))
 
-    ``conv`` is a message passing module ``(x, edge_index, edge_attr) -> (x, edge_attr)``. The defaults are those of one
-    that has all three itself (GatedGCN).
+    The defaults are those of a message passing module ``conv`` that has all three itself (GatedGCN).
     """
 
     attention = ()  # read by GPSModel: no attention, no states

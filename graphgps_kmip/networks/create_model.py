@@ -11,7 +11,7 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.networks.gps_networks import GPS, branch_rows, refuse_unread_recipe
-from graphgps_kmip.networks.network_settings import NetworkPlan, known_keys, network_settings
+from graphgps_kmip.networks.network_settings import NetworkPlan, network_keys, network_settings
 from graphgps_kmip.registry import lookup
 
 # Networks whose layers are counted and named by other keys than gt.layers and gt.layer_type.
@@ -54,14 +54,12 @@ def create_model(
         model = create_model("GatedGCN+kMIP", in_dim=9, out_dim=10, num_layers=4, dim=64, k=10)
 
     Args:
-        layer_type (str): Branches of a layer joined by a plus, as ``gt.layer_type``; not read by networks that have
-            none.
+        layer_type (str): Branches of a layer joined by a plus, as ``gt.layer_type``.
         in_dim (int): Columns of ``batch.x``.
         out_dim (int): Columns of the prediction.
         network (str, optional): Its name, as ``model.type``. (default: ``"GPSModel"``)
         num_layers (int, optional): Number of layers. (default: that of the network's key)
-        edge_dim (int, optional): Columns of ``batch.edge_attr``; 0: there are none, and all edges get one learned
-            vector. (default: ``0``)
+        edge_dim (int, optional): Columns of ``batch.edge_attr``; 0: edges get one learned vector. (default: ``0``)
         settings (Mapping, optional): Dotted keys as in YAML files -> values. (default: none)
         **options: Last parts of such keys, of the network and the components in ``layer_type`` first (``k=10``
             is ``gt.kmip.k``), and ``dim``, ``num_heads``, ``dropout``, ``head``, ``pooling``, ``node_encoder``,
@@ -89,10 +87,7 @@ def create_model(
 
 
 def batch_of(graphs: Sequence[Data], split: str | None = None) -> Batch:
-    """Return graphs, with the features and encodings that a trained model reads, as its batch: schedules at their end.
-
-    For ``split`` see `GPSModel.forward`.
-    """
+    """Return graphs as the batch of a trained model: schedules at their end; for ``split`` see `GPSModel.forward`."""
     batch = Batch.from_data_list(list(graphs))
     batch.progress = 1.0
     if split is not None:
@@ -101,10 +96,9 @@ def batch_of(graphs: Sequence[Data], split: str | None = None) -> Batch:
 
 
 def _find_keys(name: str, network: str, layer_type: str) -> tuple[str, ...]:
-    """Return the keys that a keyword argument sets; a ConfigError if there is none, or two components have it."""
     if name in SHORT:
         return SHORT[name]
-    all_keys = known_keys()
+    all_keys = network_keys()
     plan = NetworkPlan(network_settings({"gt.layer_type": layer_type}), 0, 0)
     branches = branch_rows(plan) if network in GPS else ()
     specs = [lookup("network", network), *(row.spec for row in branches)]

@@ -19,22 +19,17 @@ from graphgps_kmip.networks.network_stack import layers_width, stack
 from graphgps_kmip.registry import Spec, lookup, named, register
 
 KEY = "gt.layer_type"
-ALONG_EXPANDER = "__exp"  # ends the name of a message passing layer that reads the edges of Exphormer attention
+ALONG_EXPANDER = "__exp"  # ends the name of a branch along the edges of Exphormer attention
 EXPHORMER = ("num_virt_node", "add_edge_index", "use_exp_edges")  # options of the attention in the group prep
 GPS = ("GPSModel", "MultiModel", "SingleModel")  # the networks whose layers have branches
 
 
 @dataclass(frozen=True)
 class Branch:
-    """One branch of a layer.
-
-    Args:
-        spec (Spec): Attention or message passing layer.
-        along_expander (bool): A message passing layer that reads the edges of Exphormer attention.
-    """
+    """One branch of a layer: an attention or a message passing layer."""
 
     spec: Spec
-    along_expander: bool = False
+    along_expander: bool = False  # a message passing layer that reads the edges of Exphormer attention
 
     @property
     def name(self) -> str:
@@ -48,11 +43,7 @@ class Branch:
 
 
 def branch_rows(plan: NetworkPlan) -> list[Branch]:
-    """Return the branches that the config names, those called None left out.
-
-    Raises:
-        ConfigError: an unknown name, or one with an ending that is not `ALONG_EXPANDER` of a message passing layer.
-    """
+    """Return the branches that the config names, those called None left out."""
     rows = []
     for part in plan.settings.gt.layer_type.split("+"):
         if part == "None":
@@ -79,11 +70,7 @@ def refuse_graphgym_layer(plan: NetworkPlan, name: str, key: str) -> None:
 
 
 def edge_width(plan: NetworkPlan) -> int | None:
-    """Return the width of the edge features that a branch asks for by its option ``edge_dim``, None for that of nodes.
-
-    Raises:
-        ConfigError: two branches ask for different ones.
-    """
+    """Return the width of edge features that a branch asks for by its option ``edge_dim``, None for that of nodes."""
     rows = branch_rows(plan)
     widths = {row.name: plan.group(row.spec)["edge_dim"] for row in rows if "edge_dim" in row.spec.options}
     if widths and len(widths) < sum(row.is_local for row in rows):  # the others read edges as wide as nodes
@@ -189,11 +176,7 @@ def _stack_gps_layers(plan: NetworkPlan, dim_out: int, recipe: LayerRecipe, *, c
 
 
 def norm_of(gt: Any) -> str:
-    """Return the norm of the layers, a key of `NORMS`, by gt.batch_norm, gt.layer_norm and gt.graph_norm.
-
-    Raises:
-        ConfigError: several of them are True.
-    """
+    """Return the norm of the layers, a key of `NORMS`, by gt.batch_norm, gt.layer_norm and gt.graph_norm."""
     norms = [name for name in ("batch", "layer", "graph") if gt[f"{name}_norm"]]
     if len(norms) > 1:
         keys = " and ".join(f"gt.{name}_norm" for name in norms)
@@ -242,5 +225,5 @@ def width_step(settings: Any) -> int:
     """Return what the width of the configured network must be a multiple of: its number of heads, or 1."""
     if settings.model.type == "Graphormer":
         return settings.graphormer.num_heads
-    own_conv = settings.model.type == "custom_gnn" and settings.gnn.layer_type not in CONVS
-    return settings.gt.n_heads if settings.model.type in HEADED or own_conv else 1
+    has_heads = settings.model.type == "custom_gnn" and settings.gnn.layer_type not in CONVS
+    return settings.gt.n_heads if settings.model.type in HEADED or has_heads else 1

@@ -19,11 +19,7 @@ Act = Callable[[], nn.Module]
 
 
 def hidden_options(plan: NetworkPlan) -> dict[str, Any]:
-    """Return what the hidden layers of a head are made of.
-
-    GraphGym's have a ReLU and no dropout, whatever the config says, and rows of length 1. So are those of all public
-    codes but of mlp_graph: ``gnn.l2norm`` True, and always in GraphGym's own network.
-    """
+    """Return the options of a head's hidden layers; GraphGym's have a ReLU, no dropout, and rows of length 1."""
     if plan.settings.model.type == "gnn" or plan.settings.gnn.l2norm:
         return {"dropout": 0.0, "act": nn.ReLU, "l2norm": True}
     return {"dropout": plan.settings.gnn.dropout, "act": plan.activation()}
@@ -43,10 +39,7 @@ def mlp_graph(dim_in: int, dim_out: int, *, num_layers: int, pooling: str, dropo
 
 @register("head", "san_graph")
 def san_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan, pooling: str) -> nn.Module:
-    """Pool the nodes (model.graph_pooling), then an MLP that halves the width twice: one prediction per graph.
-
-    Its activation is that of the layers: some public codes have a ReLU in both whatever gnn.act says.
-    """
+    """Pool the nodes (model.graph_pooling), then an MLP that halves the width twice: one prediction per graph."""
     return san_graph_head(dim_in, dim_out, pooling, act=plan.layer_activation())
 
 
@@ -78,8 +71,7 @@ def linear_graph(
 ) -> nn.Module:
     """Pool the nodes (model.graph_pooling, also cls_token), norm, dropout, an MLP that keeps the width: PPGT's.
 
-    ``halve_widths`` halves the width of each hidden layer; ``out_bn`` normalises the outputs over the batch; there are
-    ``out_dim`` of them, 0: as many as the data asks for.
+    ``halve_widths`` halves each hidden layer; ``out_bn`` normalises the ``out_dim`` outputs (0: those of the data).
     """
     options = {"norm": post_pooling_norm, "halve_widths": halve_widths, "out_bn": out_bn}
     return LinearHead(dim_in, out_dim or dim_out, num_layers, pooling, dropout, act, **options)
@@ -98,10 +90,7 @@ def linear_node(
     out_bn: bool = False,
     out_dim: Annotated[int, NATURAL] = 0,
 ) -> nn.Module:
-    """As linear_graph, without pooling: predictions of all nodes, or of those of the split at hand.
-
-    The norms, ``post_pooling_norm`` before the MLP and ``out_bn`` of its outputs, are those of nodes.
-    """
+    """As linear_graph, without pooling: predictions of all nodes, or of those of the split at hand."""
     options = {"norm": post_pooling_norm, "halve_widths": halve_widths, "out_bn": out_bn}
     return LinearHead(dim_in, out_dim or dim_out, num_layers, None, dropout, act, **options)
 

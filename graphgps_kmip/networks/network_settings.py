@@ -159,7 +159,7 @@ class Settings(dict[str, Any]):
             raise AttributeError(name) from None
 
 
-def known_keys() -> dict[str, Any]:
+def network_keys() -> dict[str, Any]:
     """Return every key that a network can read, with default and rule; options of registered components included."""
     options = {}
     for spec in with_groups():
@@ -181,7 +181,7 @@ def network_settings(values: Mapping[str, Any]) -> Settings:
     Raises:
         ConfigError: an unknown key, with near misses, or a value that is not allowed.
     """
-    keys = known_keys()
+    keys = network_keys()
     for key, value in values.items():
         if key not in keys:
             raise ConfigError(f"unknown key {key!r}.{suggest(key, keys)}")
@@ -221,21 +221,18 @@ class NetworkPlan:
         """Return a new module; the plan and ``others`` are options that do not come from its group."""
         return build(spec, *positional, settings=self.group(spec), given={"plan": self} | others)
 
-    def known(self, kind: str) -> dict[str, Any]:
+    def components_of(self, kind: str) -> dict[str, Any]:
         """Return the components of a kind by name and alias; of two of one name, ours."""
         return dict(self.others.get(kind, {})) | components(kind)
 
     def activation(self) -> Callable[[], nn.Module]:
         """Return what builds the activation ``gnn.act``."""
-        return look_up(self.known("activation"), self.settings.gnn.act, "gnn.act")
+        return look_up(self.components_of("activation"), self.settings.gnn.act, "gnn.act")
 
     def layer_activation(self) -> Callable[[], nn.Module]:
-        """Return what builds the activation inside GPS layers, GatedGCN and GINE: ``gnn.layer_act``, or ``gnn.act``.
-
-        Some public codes have a ReLU there whatever ``gnn.act`` says.
-        """
+        """Return what builds the activation inside GPS layers, GatedGCN and GINE: ``gnn.layer_act``, or ``gnn.act``."""
         name = self.settings.gnn.layer_act
-        return look_up(self.known("activation"), name, "gnn.layer_act") if name else self.activation()
+        return look_up(self.components_of("activation"), name, "gnn.layer_act") if name else self.activation()
 
     def has_encoding(self, name: str) -> bool:
         """Return whether an encoding is part of the node encoder."""

@@ -18,11 +18,7 @@ from graphgps_kmip.registry import Spec, named
 
 
 def layers_width(settings: Any, group: str = "gt", width: str = "dim_hidden", layers: str = "layers") -> int:
-    """Return the width of a network whose layers have these keys in a group.
-
-    Raises:
-        ConfigError: its parts would have different widths, or there are no layers.
-    """
+    """Return the width of a network whose layers have these keys in a group."""
     dim, dim_layers, num_layers = settings.gnn.dim_inner, settings[group][width], settings[group][layers]
     if dim_layers != dim:
         raise ConfigError(
@@ -77,11 +73,7 @@ def check_raw_width(plan: NetworkPlan, dim: int, otherwise: str = "") -> None:
 
 
 def input_part(plan: NetworkPlan, dim: int, any_width: bool = False) -> nn.Sequential | None:
-    """Return gnn.layers_pre_mp layers between encoder and stack, or None; `any_width`: layers read raw features, too.
-
-    Raises:
-        ConfigError: nothing brings the data to the width of the layers.
-    """
+    """Return gnn.layers_pre_mp layers between encoder and stack, or None; `any_width`: the stack reads raw features."""
     gnn, raw = plan.settings.gnn, None if plan.settings.dataset.node_encoder else plan.dim_in
     if gnn.layers_pre_mp < 1 and not any_width:
         check_raw_width(plan, dim, ", or gnn.layers_pre_mp 1")
@@ -89,11 +81,7 @@ def input_part(plan: NetworkPlan, dim: int, any_width: bool = False) -> nn.Seque
 
 
 def prediction_head(plan: NetworkPlan, dim: int, dim_out: int) -> nn.Module:
-    """Return the head gnn.head; ours come before GraphGym's of the same name.
-
-    Raises:
-        ConfigError: it is unknown, or does not fit to graph tokens, or to the lack of them.
-    """
+    """Return the head gnn.head; ours come before GraphGym's of the same name."""
     settings, name = plan.settings, plan.settings.gnn.head
     entry = look_up(dict(plan.others.get("head", {})) | named("head"), name, "gnn.head")
     head = build_head(plan, entry, dim, dim_out) if isinstance(entry, Spec) else entry(dim, dim_out)

@@ -33,7 +33,7 @@ NODE_HEADS = ("node", "inductive_node")
 def gcn(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
     """GCN alone (Kipf and Welling 2017): gnn.layers_mp convolutions, hidden ones gnn.dim_inner wide.
 
-    Before each one is dropout of its input (gnn.dropout), between them the activation gnn.act.
+    Each input has dropout (gnn.dropout), gnn.act is between them.
     """
     return _stack_convs(plan, [SummedGCN(*widths) for widths in _list_widths(plan, dim_in, dim_out)])
 
@@ -43,9 +43,6 @@ def gat(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
     """GAT alone (Veličković et al. 2018): as GCN, with gt.n_heads heads side by side and one in the last convolution.
 
     gt.attn_dropout is the dropout of attention weights.
-
-    Raises:
-        ConfigError: the heads do not divide the width.
     """
     dim, heads = plan.settings.gnn.dim_inner, plan.settings.gt.n_heads
     if dim % heads:
@@ -57,13 +54,11 @@ def gat(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
 
 
 def _list_widths(plan: NetworkPlan, dim_in: int, dim_out: int) -> list[tuple[int, int]]:
-    """Return columns in and columns out of each convolution."""
     dim = layers_width(plan.settings, "gnn", "dim_inner", "layers_mp")
     return list(pairwise([dim_in, *[dim] * (plan.settings.gnn.layers_mp - 1), dim_out]))
 
 
 def _stack_convs(plan: NetworkPlan, convs: list[nn.Module]) -> nn.Module:
-    """Return the stack: dropout of the features, then layers of convolution, activation, dropout; the last one bare."""
     kind, data = plan.settings.model.type, plan.settings.dataset
     if data.node_encoder or data.edge_encoder:
         raise ConfigError(
@@ -95,15 +90,10 @@ class NodeTransformer(nn.Module):
     Args:
         network (Module): ``(x, edge_index, batch) -> (N, classes)``; with ``local_epochs``, a `Polynormer`.
         binary (bool): of two classes, return the difference of their log-probabilities: the logit of the second.
-        local_epochs (int, optional): epochs of a training before the global phase of Polynormer. What the last training
-            epoch decided is part of the state, so that evaluations and checkpoints have the phase of their epoch; a new
-            network is global. (default: None)
+        local_epochs (int, optional): epochs of a training before the global phase of Polynormer, in which a new network
+            is; the phase of the last training epoch is part of the state. (default: None)
 
-    Shapes:
-        x (N, C), context -> (N, classes), or (N, 1) if binary; edge_attr and states as they are.
-
-    Raises:
-        ConfigError: when called: several graphs, which torch_geometric pads, and padding changes its outputs.
+    Shapes: x (N, C), context -> (N, classes), or (N, 1) if binary; edge_attr and states as they are.
     """
 
     attention = ()  # read by GPSModel: no states
@@ -142,8 +132,7 @@ def sgformer(
 ) -> nn.Module:
     """SGFormer of torch_geometric: attention_layers of linear attention next to gt.layers of GCN, on one graph.
 
-    gt.dropout is the dropout of the branch of GCN, gt.attn_dropout that of the branch of attention, gt.n_heads are its
-    heads, each as wide as the network. Without a node encoder both read the features of the data, as in the paper.
+    gt.dropout is that of GCN, gt.attn_dropout that of the attention, whose gt.n_heads heads are as wide as the network.
     Edge features, gt.batch_norm, gnn.act and gnn.layers_post_mp are not read.
     """
     gt, dim = plan.settings.gt, layers_width(plan.settings)
@@ -178,13 +167,8 @@ def polynormer(
 ) -> nn.Module:
     """Polynormer of torch_geometric: gt.layers local layers, then global ones from epoch local_epochs, on one graph.
 
-    Local layers are GAT, or GCN without local_attn. Outside of a training that counts epochs the network is global.
-    gt.n_heads divide the width of both kinds of layers, gt.dropout is the dropout of the local ones, gt.attn_dropout
-    that of the global ones, in_dropout that of what the first layer reads: of the node encoder, or the data without
-    one. Edge features, gt.batch_norm, gnn.act and gnn.layers_post_mp are not read.
-
-    Raises:
-        ValueError: gt.n_heads do not divide the width.
+    Local layers are GAT, or GCN without local_attn, with gt.dropout; global ones have gt.attn_dropout, what the first
+    layer reads in_dropout. Edge features, gt.batch_norm, gnn.act and gnn.layers_post_mp are not read.
     """
     gt, dim = plan.settings.gt, layers_width(plan.settings)
     head_dim = dim_per_head(dim, gt.n_heads)

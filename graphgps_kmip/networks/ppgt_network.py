@@ -1,7 +1,6 @@
 """Network PPGT (Ma et al.): structural stems of nodes and pairs, pre-norm layers of simplified L2 attention, head.
 
-Its keys are those of ``ppgt``; gt.layers, gt.n_heads, gt.dim_hidden, gt.dropout, gt.attn_dropout; gt.sl2 for the
-attention; posenc_RRWP for the probabilities that the stems read.
+Its keys are those of ``ppgt``, gt.sl2 (the attention), posenc_RRWP (what the stems read), and some of gt.
 """
 
 from __future__ import annotations
@@ -53,9 +52,6 @@ def ppgt(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa:
     """PPGT: gt.layers pre-norm layers of simplified L2 attention (gt.sl2), random walks of all pairs as positions.
 
     The layers have adaptive norms, no message passing. gt.layer_type, gt.layer_norm and gt.batch_norm are not read.
-
-    Raises:
-        ConfigError: an unknown name, random walk probabilities that are not enabled, or a class token without use.
     """
     dim, gt, settings = layers_width(plan.settings), plan.settings.gt, plan.settings.ppgt
     _check_settings(plan)
@@ -129,7 +125,7 @@ def _build_ffn(plan: NetworkPlan, dim: int) -> nn.Module:
         return SwiGLU(dim, settings.ffn_ratio, dropout)
     act = plan.activation()
     if settings.act:
-        act = look_up(plan.known("activation") | {SWIGLU: None}, settings.act, "ppgt.act")
+        act = look_up(plan.components_of("activation") | {SWIGLU: None}, settings.act, "ppgt.act")
     return feed_forward(dim, settings.ffn_ratio, dropout, act)
 
 
@@ -160,7 +156,6 @@ def _build_encoder(plan: NetworkPlan, dim: int) -> PPGTEncoder:
 
 
 def _build_node_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module]:
-    """Return the stems of ``ppgt.node_features`` in their order, neighbouring linear maps in one module."""
     settings = plan.settings.ppgt
     others: dict[str, Callable[[], nn.Module]] = {
         "target": lambda: TargetNode(dim),
@@ -204,5 +199,4 @@ def _build_pair_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module
 
 
 def _split_names(value: str, allowed: Iterable[str], key: str) -> list[str]:
-    """Return the names that a plus joins; a ConfigError for one that is not allowed."""
     return [look_up({name: name for name in allowed}, name, key) for name in value.split("+") if name]

@@ -39,9 +39,8 @@ EDGE_SET = ("_edge_index", "_edges")  # how public codes end the names of an edg
 def performer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """Performer alone: gt.layers pre-norm layers over the nodes, whose random features are drawn anew in training.
 
-    As in GraphGPS, heads are gt.dim_hidden / gt.n_heads wide, whatever gt.performer.dim_head says, and queries, keys
-    and values have biases. Its dropouts are always 0; here gt.attn_dropout is that of the attention's output, and
-    gt.dropout that of the feed-forward network. gt.layer_norm and gt.batch_norm are not read.
+    As in GraphGPS, heads are gt.dim_hidden / gt.n_heads wide, and queries, keys and values have biases. gt.attn_dropout
+    is that of the attention's output, gt.dropout that of the feed-forward network (both 0 in GraphGPS).
     """
     gt = plan.settings.gt
     dim, heads = layers_width(plan.settings), gt.n_heads
@@ -58,10 +57,7 @@ def performer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # 
 
 @register("network", "BigBird")
 def big_bird(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
-    """BigBird alone: gt.layers of its layers over the nodes (gt.bigbird), each with norms and a feed-forward network.
-
-    Positions are not encoded. As in GraphGPS, gt.layer_norm and gt.batch_norm are not read.
-    """
+    """BigBird alone: gt.layers of its layers (gt.bigbird), each with norms and a feed-forward network."""
     gt = plan.settings.gt
     dim, spec = layers_width(plan.settings), entries("attention")["BigBird"]
     attentions = [plan.build(spec, dim, gt.n_heads, gt.dropout) for _ in range(gt.layers)]
@@ -107,9 +103,6 @@ def graphormer_network(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Mo
     """Graphormer (Ying et al. 2021): graphormer.num_layers layers of attention, biased by GraphormerBias, and an MLP.
 
     Without posenc_GraphormerBias in the node encoder, or with its degrees only, the attention has no bias.
-
-    Raises:
-        ConfigError: graphormer.embed_dim is not gnn.dim_inner, or there is no layer.
     """
     settings, graphormer = plan.settings, plan.settings.graphormer
     dim = layers_width(settings, "graphormer", "embed_dim", "num_layers")
@@ -132,8 +125,7 @@ def grit_transformer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Modu
     """GRIT: gt.layers layers of attention over all pairs of nodes, RRWP in dataset.node_encoder_name, no messages.
 
     Options of the attention are in gt.grit, those of the norms in grit; gt.batch_norm and gt.layer_norm are of nodes
-    and, with gt.grit.norm_e, of pairs. Nothing reads the pair features after the last layer, which leaves them out
-    where that changes nothing: its update has parameters as in the public code, but no gradient.
+    and, with gt.grit.norm_e, of pairs. The pair update of the last layer has parameters, but no gradient.
     """
     dim, gt = layers_width(plan.settings), plan.settings.gt
     layers = [_build_grit_layer(plan, dim, last=number == gt.layers - 1) for number in range(gt.layers)]
@@ -174,10 +166,7 @@ MIXERS = ("GECO", "Hyena")
 def geco(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """GECO alone: gt.layers post-norm blocks of gt.layer_type GECO (gt.geco), or of Hyena (gt.hyena), an ablation.
 
-    gt.dropout is that of the blocks; gt.n_heads, gt.layer_norm and gt.batch_norm are not read.
-
-    Raises:
-        ConfigError: gt.layer_type is neither.
+    gt.n_heads, gt.layer_norm and gt.batch_norm are not read.
     """
     gt, dim = plan.settings.gt, layers_width(plan.settings)
     if gt.layer_type not in MIXERS:
@@ -201,11 +190,7 @@ WHOLE = ("ScoreEstimator", "Exphormer")  # attentions along all edges, by the na
 def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """Low-width method: gt.layer_type ScoreEstimator (stage 1), Spexphormer (stage 2, sampled edges) or Exphormer.
 
-    Of an edge its kind is read (of the graph, of the expander, self loop); dataset.edge_encoder and edge features
-    are not. Norms and the feed-forward network (gt.FFN) are those of the public code.
-
-    Raises:
-        ConfigError: another gt.layer_type, or two norms.
+    Of an edge its kind is read (of the graph, of the expander, self loop), not its features.
     """
     settings = plan.settings
     dim, gt = layers_width(settings), settings.gt

@@ -1,12 +1,8 @@
 """Circular convolutions along the nodes of each graph, by FFT, and gates between them (GECO, Sancak et al., eq. 3).
 
-Every graph is convolved with the filter of its size, and nothing crosses graphs (`SizeGroups`). Batches of small graphs
-are summed place by place in a C loop instead (``native/direct_convolution.c``): a transform of some dozens of nodes
-takes less time than the calls around it, and graphs of many sizes would be padded to the largest.
-
-All steps of some channels are computed before those of the next ones: what is between them stays in the cache, and the
-backward pass computes it again. Transforms read the nodes of a channel consecutively, so outputs (N, C) have the
-strides of a transposed matrix.
+Every graph is convolved with the filter of its size (`SizeGroups`). Batches of small graphs are summed place by place
+in a C loop (``native/direct_convolution.c``), where transforms take less time than the calls around them. All steps of
+some channels come before those of the next, to stay in the cache; outputs (N, C) are transposed in memory.
 """
 
 from __future__ import annotations
@@ -24,11 +20,9 @@ from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_rea
 from graphgps_kmip.ops.operators import refuse_second_derivative
 from graphgps_kmip.ops.size_groups import Block, SizeGroups
 
-# Numbers of all graphs and filters that are transformed at a time: 4 MB of float32 for either, which a CPU's cache
-# holds; on a GPU 256 MB. A call computes its tables anew, the time of three channels: long transforms take at least ..
-CHUNK_NUMBERS = {"cpu": 2**21}
+CHUNK_NUMBERS = {"cpu": 2**21}  # of all graphs and filters that are transformed at a time: a cache holds them
 CHUNK_NUMBERS_ELSEWHERE = 2**26
-# .. FEW_CHANNELS, up to LARGEST_CHUNK: beyond 32 MB each tensor is mapped anew, which takes as long as to transform it.
+# A call makes tables in the time of three channels. Beyond 32 MB each tensor is mapped anew, which takes as long again.
 FEW_CHANNELS, LARGEST_CHUNK = 8, 2**24
 SUM_PAIRS = 150  # pairs of nodes that the C loop sums in the time in which one number is transformed, there and back
 THREAD_WORK = 400_000  # products that take about as long as starting a thread (20 us)
@@ -46,11 +40,7 @@ def circular_convolution(x: Tensor, filters: Tensor, groups: SizeGroups) -> Tens
         filters (Tensor): filters of all sizes of graphs, in the order of ``groups.sizes``.
         groups (SizeGroups): the graphs, ``SizeGroups.of(context.ptr)``.
 
-    Shapes:
-        x (N, C), filters (sum of sizes, C); returns (N, C).
-
-    Raises:
-        ValueError: the filters have not one row for each place.
+    Shapes: x (N, C), filters (sum of sizes, C); returns (N, C).
     """
     return _apply(x, filters, groups, Chain(1, 0, False))
 
@@ -70,9 +60,6 @@ def gated_convolutions(gates_and_value: Tensor, filters: Tensor, groups: SizeGro
 
     Shapes:
         gates_and_value (N, (K + 1) C), filters (sum of sizes, K C), or (.., (K - 1) C) with ``gate_first``; (N, C).
-
-    Raises:
-        ValueError: the filters have not one row for each place, or not the columns of these gates.
     """
     dim = (gates_and_value.size(1) - filters.size(1)) // (2 if gate_first else 1)
     num_filters = filters.size(1) // max(1, dim)
@@ -107,7 +94,6 @@ def _apply(values: Tensor, filters: Tensor, groups: SizeGroups, chain: Chain) ->
 
 
 def _channels(block: Block, dim: int, device: str) -> Iterator[slice]:
-    """Yield the channels of one chunk at a time."""
     numbers = block.length * (len(block.kernel) + len(block.sizes))
     most = CHUNK_NUMBERS.get(device, CHUNK_NUMBERS_ELSEWHERE)
     step = max(1, most // numbers, min(FEW_CHANNELS, LARGEST_CHUNK // numbers))
@@ -127,7 +113,6 @@ def _take(x: Tensor, block: Block) -> Tensor:
 
 
 def _put(out: Tensor, values: Tensor, block: Block) -> None:
-    """Write graphs (c, b, n) into their nodes (c, N), in place."""
     if block.nodes is not None:
         out[:, block.nodes] = values[:, 0]
     else:
@@ -145,20 +130,17 @@ def _spectrum(values: Tensor, block: Block) -> Tensor:
 def _kernel_spectrum(filters: Tensor, block: Block) -> Tensor:
     """Transform the kernel of each graph: (c, sum of sizes) -> (c, b, length / 2 + 1), or (c, 1, ..) of one size."""
     if block.direct:
-        return torch.fft.rfft(_wide(filters[:, block.own_taps])[:, None])
+        return torch.fft.rfft(_wide(filters[:, block.tap_rows])[:, None])
     tap, has_tap, _ = block.taps
     spectrum = torch.fft.rfft(_wide(filters.index_select(1, tap.flatten())).unflatten(1, tap.shape) * has_tap)
     return spectrum if len(block.sizes) == 1 else spectrum.index_select(1, block.kernel)
 
 
 def _inverse(spectrum: Tensor, block: Block) -> Tensor:
-    """Transform back: (c, b, length / 2 + 1) -> (c, b, n)."""
     return torch.fft.irfft(spectrum, block.length)[..., : block.rows.size(1)]
 
 
 class _Convolutions(Function):
-    """N nodes, C channels, K filters; all steps of some channels of some graphs at a time."""
-
     @staticmethod
     def forward(ctx: Any, values: Tensor, filters: Tensor, groups: SizeGroups, chain: Chain) -> Tensor:
         """Shapes: values (N, (gates + 1) C), filters (sum of sizes, K C); returns (N, C)."""
@@ -185,7 +167,6 @@ class _Convolutions(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Compute the steps of some channels again, and go back through them."""
         values, filters = ctx.saved_tensors
         groups, chain = ctx.groups, ctx.chain
         refuse_second_derivative("circular convolution")
@@ -212,10 +193,7 @@ class _Convolutions(Function):
 def _back(
     grad: Tensor, pieces: list[Tensor], taps: list[Tensor], block: Block, chain: Chain
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Return the gradients of gates and value, and the spectra of those of the filters of each graph.
-
-    Shapes: grad and each of pieces (c, b, n), each of taps (c, sum of sizes); (c, b, n), (c, b, length / 2 + 1).
-    """
+    """Return the gradients of gates and value (c, b, n), and the spectra of those of the filters of each graph."""
     *gates, first = pieces
     value, gates_after = gates[0] * first if chain.gate_first else first, chain.gates_after(gates)
     steps = []
@@ -239,13 +217,12 @@ def _back(
 
 
 def _add_to_filters(total: Tensor, product: Tensor, block: Block) -> None:
-    """Add the gradient of filters (c, sum of sizes) from its spectrum in each graph (c, b, length / 2 + 1)."""
     if len(block.kernel) > 1:
         summed = product.new_zeros(len(product), len(block.sizes), product.size(2))
         product = summed.index_add_(1, block.kernel, product)
     taps = torch.fft.irfft(product, block.length).to(total.dtype)  # (c, sizes, length)
     if block.direct:
-        total[:, block.own_taps] += taps[:, 0]
+        total[:, block.tap_rows] += taps[:, 0]
     else:
         tap, _, places = block.taps
         total.index_add_(1, tap.flatten()[places], taps.flatten(1)[:, places])

@@ -1,9 +1,8 @@
 """Clamped attention along edges: Exphormer's scores with edge features, by target, without tensors of edges x channels.
 
-Dwivedi and Bresson (2021), as in the public codes of Exphormer and of its low-width score estimator. Forward and
-backward walk the edges chunk by chunk, and scores are computed again in the backward pass. Edges that are sorted by
-target, and each have features of their own or those of one of few kinds, are walked by a C loop on a CPU
-(``ops/native/clamped_attention.c``), all others by torch.
+Dwivedi and Bresson (2021), as in the public codes of Exphormer and of its low-width score estimator. Edges that are
+sorted by target, with few kinds that share features, are walked by a C loop on a CPU
+(``ops/native/clamped_attention.c``), others chunk by chunk by torch; the backward pass computes the scores again.
 """
 
 from __future__ import annotations
@@ -73,9 +72,8 @@ def clamped_attention(
         s_{ij} &= \exp(\mathrm{clamp}(c \textstyle\sum_d q_i k_j e_r + b_r, -l, l)) \\
         o_i &= \textstyle\sum_j s_{ij} v_j / (\sum_j s_{ij} + \epsilon)
 
-    Gradients flow to q, k, v, e and b. On a CPU forward and backward repeat bit for bit. Half-precision inputs are
-    computed in float32. Nothing per edge is kept for the backward pass. An edge that is given twice counts twice; a
-    query without edges gets 0, with eps 0, too.
+    Gradients flow to q, k, v, e and b. On a CPU results repeat bit for bit. Half-precision inputs are computed in
+    float32. Nothing per edge is kept for the backward pass. Repeated edges count twice; a query without edges gets 0.
 
     Args:
         q (Tensor): queries.
@@ -83,15 +81,13 @@ def clamped_attention(
         v (Tensor): values.
         e (Tensor): keys of the edge features; edges of one kind share a row. One channel serves for all.
         edges (Tensor): source (row of k and v), target (row of q) and row of e and b of each edge, in any order.
-        dropout (float, optional): probability to drop a weight s / (sum + eps) (the others are divided by 1 -
-            dropout). (default: 0.0)
+        dropout (float, optional): probability to drop a weight s / (sum + eps). (default: 0.0)
         bias (Tensor, optional): b, added to the logits of a kind of edges; None: 0. (default: None)
         limit (float, optional): l; a logit beyond it is constant, and has no gradient. (default: 5.0)
         eps (float, optional): added to the sums; 0: a softmax. (default: 1e-6)
         scale (float, optional): c, None is 1 / sqrt(D). (default: None)
 
-    Shapes:
-        q (M, H, D), k and v (N, H, D), e (R, H, D) or (R, H, 1), edges (3, E), bias (R, H); returns (M, H, D).
+    Shapes: q (M, H, D), k and v (N, H, D), e (R, H, D) or (R, H, 1), edges (3, E), bias (R, H); returns (M, H, D).
     """
     inputs = _widen(v.dtype, q, k, v, e, bias)
     keep = torch.rand(edges.size(1), q.size(1), device=q.device) >= dropout if dropout > 0 else None  # (E, H)
@@ -116,10 +112,7 @@ def edge_weights(
     limit: float = LARGEST_LOGIT,
     scale: float | None = None,
 ) -> Tensor:
-    """Return the weights of `clamped_attention` without eps and dropout: those of the edges into a query sum to 1.
-
-    Has no gradient; little more than the result is in memory. Returns (E, H), in float32 or wider.
-    """
+    """Return the weights (E, H) of `clamped_attention` without eps, dropout and gradient, in float32 or wider."""
     q, k, e, bias = _widen(q.dtype, q, k, e, bias)
     scale = 1 / math.sqrt(q.size(-1)) if scale is None else scale
     form = Form(limit, 0.0, scale, edges, _sorted_edges(q, k, e, edges))
@@ -138,14 +131,12 @@ def edge_weights(
 
 
 def _parts(q: Tensor, edges: Tensor) -> Iterator[slice]:
-    """Yield the edges of one chunk after the other."""
     size = max(1, CHUNK_ENTRIES.get(q.device.type, CHUNK_ENTRIES_ELSEWHERE) // max(1, q.shape[1:].numel()))
     for start in range(0, edges.size(1), size):
         yield slice(start, start + size)
 
 
 def _chunks(q: Tensor, form: Form) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-    """Yield source, target, row and what dropout keeps, of some edges at a time."""
     for part in _parts(q, form.edges):
         yield *form.edges[:, part], None if form.keep is None else form.keep[part]
 
@@ -160,7 +151,6 @@ class _ClampedAttention(Function):
 
     @staticmethod
     def forward(ctx: Any, form: Form, *heads: Tensor | None) -> Tensor:
-        """Keep the output and the sums of the scores."""
         out, total = _implementation(form)[0](form, *heads)
         ctx.save_for_backward(*heads, out, total, form.edges, form.keep, *(form.sorted_edges or ()))
         ctx.form = replace(form, edges=None, sorted_edges=None, keep=None)  # saved above, where hooks see them
@@ -179,7 +169,6 @@ class _ClampedAttention(Function):
 
 
 def _implementation(form: Form) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return the fastest forward and backward for these edges."""
     return (torch_forward, torch_backward) if form.sorted_edges is None else (_forward_by_kernel, _backward_by_kernel)
 
 
@@ -222,11 +211,7 @@ def torch_backward(
 
 
 def _sorted_edges(q: Tensor, k: Tensor, e: Tensor, edges: Tensor) -> SortedEdges | None:
-    """Return what the C loop needs to walk the edges of each query, if it can, else None.
-
-    Raises:
-        IndexError: an edge names a row that is not there.
-    """
+    """Return what the C loop needs to walk the edges of each query, if it can, else None."""
     fits = q.device.type == "cpu" and q.dtype == k.dtype == e.dtype and 0 < len(e) < 2**31 and q.numel() > 0
     if not fits or edges.dtype != torch.int64 or not edges.is_contiguous():
         return None
@@ -245,7 +230,6 @@ def _sorted_edges(q: Tensor, k: Tensor, e: Tensor, edges: Tensor) -> SortedEdges
 
 
 def _call(form: Form, inputs: list[Tensor | None], *results: Tensor | None) -> None:
-    """Call the C function: inputs of `_contiguous_inputs`, sizes, constants and threads, results."""
     q, k, _, e, *_ = inputs
     longs = map(ctypes.c_long, (form.edges.size(1), len(q), len(k), len(e)))
     constants = map(ctypes.c_double, (form.limit, form.eps, form.scale, form.dropout))
@@ -272,7 +256,6 @@ def _forward_by_kernel(form: Form, *heads: Tensor | None, weight: Tensor | None 
 def _backward_by_kernel(
     form: Form, grad_sum: Tensor, grad_total: Tensor, *heads: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    """Compute `torch_backward` in C."""
     inputs = _contiguous_inputs(form, *heads)
     grads = [None if tensor is None else torch.empty_like(tensor) for tensor in inputs[:5]]
     _call(form, inputs, None, None, None, grad_sum.contiguous(), grad_total.contiguous(), *grads)

@@ -1,12 +1,11 @@
 """GraphContext: the graphs of a mini-batch as attentions get them.
 
-Contract of every attention: ``attention(x, context) -> (N, C)`` on the flat nodes of a whole mini-batch, sorted by
-graph. Nodes attend only inside their own graph. ``context`` may be a :class:`GraphContext`, a plain batch vector, or
-None (one graph): ``GraphContext.of``, the first line of every forward, makes a `GraphContext` of each. Optional:
+Contract of every attention: ``attention(x, context) -> (N, C)`` on the flat nodes of a mini-batch, sorted by graph;
+``context`` may also be a batch vector, or None (one graph): `GraphContext.of` takes each. Optional:
 
-* ``initial_state(context)``: an attention that carries something from layer to layer (virtual nodes) defines it and is
-  then called ``attention(x, context, state) -> (x, state)``. It may be a module: the stack keeps the first layer's.
-  Called without a state it makes its own and returns only x.
+* ``initial_state(context)`` of an attention that carries something from layer to layer, which is then called
+  ``attention(x, context, state) -> (x, state)``. It may be a module: the stack keeps the first layer's. Called without
+  a state, the attention makes one and returns only x.
 * ``attention_graph(x, context) -> AttentionGraph``: the learned graph; `collect_attention` gets those of a model.
 """
 
@@ -43,16 +42,12 @@ class GraphContext:
         ptr (Tensor): first node of each graph, and N at the end; a graph may have no node.
         edge_index (Tensor, optional): edges (source, target) in global node ids. (default: None)
         edge_attr (Tensor, optional): edge features. (default: None)
-        edge_sets (Mapping[str, tuple[Tensor, Tensor | None]], optional): further named edge sets (expander, sampled):
-            name -> (edge_index, edge_attr or None). (default: {})
-        pair_index (Tensor, optional): pairs (query, key) inside graphs, for biases and relative encodings, in global
-            node ids; None with pair_attr: all pairs, in the order of `all_pairs`. (default: None)
+        edge_sets (Mapping, optional): further edge sets: name -> (edge_index, edge_attr or None). (default: {})
+        pair_index (Tensor, optional): pairs (query, key) in global node ids; None: `all_pairs`. (default: None)
         pair_attr (Tensor, optional): features of those pairs. (default: None)
-        rrwp (Tensor, optional): relative random walk probabilities of all pairs, in the order of `all_pairs`, or of
-            those of rrwp_index, for windows of attention. (default: None)
-        rrwp_index (Tensor, optional): the pairs (query, key) of rrwp; None: all. (default: None)
-        progress (float, optional): training progress in [0, 1], for schedules of temperature and k. (default: None,
-            see `progress_in`)
+        rrwp (Tensor, optional): relative random walk probabilities of the pairs rrwp_index. (default: None)
+        rrwp_index (Tensor, optional): the pairs (query, key) of rrwp; None: `all_pairs`. (default: None)
+        progress (float, optional): training progress in [0, 1], see `progress_in`. (default: None)
         epoch (int, optional): epoch of the training, from 0; None outside of a training. (default: None)
         encoding (Tensor, optional): EquivStableLapPE, which some message passing layers read. (default: None)
         degree (Tensor, optional): degree of each node as RRWP counts it. (default: None)
@@ -128,11 +123,7 @@ class GraphContext:
         return True
 
     def check_ptr(self) -> None:
-        """Refuse boundaries that are not those of the nodes, before compiled code reads by them; the result is cached.
-
-        Raises:
-            ValueError: ptr does not increase from 0 to N.
-        """
+        """Refuse boundaries that are not those of the nodes, before compiled code reads by them."""
         _ = self._ptr_is_checked
 
     def with_edge_attr(self, edge_attr: Tensor | None) -> GraphContext:
@@ -150,8 +141,7 @@ class GraphContext:
         """Make a context from any form that a caller may pass; a context is returned as it is.
 
         Args:
-            context_or_batch (GraphContext or Tensor or None): a GraphContext, the graph of each node (N,), or None (all
-                nodes are one graph).
+            context_or_batch (GraphContext or Tensor or None): or the graph of each node (N,); None: one graph.
             x (Tensor): node features (N, C), for the number of nodes and the device.
 
         Raises:
@@ -172,9 +162,6 @@ class GraphContext:
 
         Every attribute ``<name>_edge_index`` becomes the edge set ``<name>``, with ``<name>_edge_attr`` where there is
         one; ``pair_index``, ``pair_attr``, ``rrwp``, ``rrwp_index``, ``progress`` and ``epoch`` are optional.
-
-        Raises:
-            ValueError: ``data.batch`` is unsorted, negative or not integral.
         """
         batch, ptr = getattr(data, "batch", None), getattr(data, "ptr", None)
         names = ("edge_index", "edge_attr", "pair_index", "pair_attr", "rrwp", "rrwp_index", "progress", "epoch")
@@ -207,9 +194,9 @@ def _edge_sets(data: Any) -> dict[str, tuple[Tensor, Tensor | None]]:
 
 
 def _graphs_of(batch: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the graph of each node (N,) and the first node of each graph (B+1,); B is N in a traced program.
+    """Return the graph of each node (N,) and the first node of each graph (B+1,).
 
-    There no size may depend on values: graphs are numbered anew, without gaps, and those at the end have no node.
+    In a traced program no size may depend on values: B is N, and the last graphs have no node.
     """
     if batch.dim() != 1 or batch.dtype not in (torch.int64, torch.int32):
         raise ValueError(
@@ -249,7 +236,7 @@ def complete_pairs(context: GraphContext) -> Tensor:
     return attr.new_zeros(context.num_pairs, *attr.shape[1:]).index_add(0, pair_rows(context.ptr, *index), attr)
 
 
-def own_state(attention: nn.Module, context: GraphContext) -> Any:
+def first_state(attention: nn.Module, context: GraphContext) -> Any:
     """Return the first state of an attention that is called outside a stack of layers, which threads the state."""
     if not hasattr(attention, "initial_state"):
         raise InputError(

@@ -14,8 +14,7 @@ from graphgps_kmip.ops.host_copies import host_copy, remember
 def to_padded(x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor]:
     """Pad the nodes of each graph with zeros to the size of the largest graph.
 
-    Shapes:
-        x (N, C); returns padded (B, Nmax, C) and mask (B, Nmax), True = real. Gradients flow to x.
+    Shapes: x (N, C); returns padded (B, Nmax, C) and mask (B, Nmax), True = real. Gradients flow to x.
     """
     offset = torch.arange(context.max_nodes, device=x.device)
     mask = offset < context.sizes[:, None]  # (B, Nmax)
@@ -28,15 +27,13 @@ def to_padded(x: Tensor, context: GraphContext) -> tuple[Tensor, Tensor]:
 def from_padded(padded: Tensor, context: GraphContext) -> Tensor:
     """Undo :func:`to_padded`: drop the padding.
 
-    Shapes:
-        padded (B, Nmax, C); returns (N, C). Gradients flow to padded.
+    Shapes: padded (B, Nmax, C); returns (N, C). Gradients flow to padded.
     """
     flat = padded.flatten(0, 1)  # (B * Nmax, C)
     return flat if context.min_nodes == context.max_nodes else flat[_positions(context)]
 
 
 def _positions(context: GraphContext) -> Tensor:
-    """Index of each node in the flat padded rows, (N,)."""
     padding_before = torch.arange(context.num_graphs, device=context.ptr.device) * context.max_nodes - context.ptr[:-1]
     return torch.arange(context.batch.numel(), device=context.ptr.device) + padding_before[context.batch]
 

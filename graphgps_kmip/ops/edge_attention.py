@@ -12,8 +12,7 @@ from graphgps_kmip.ops.context import GraphContext
 def edge_softmax(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
     """Normalise scores over the edges into each target; all -inf gives weights 0.
 
-    Shapes:
-        score (E, H), target (E,); returns (E, H). Gradients flow to score.
+    Shapes: score (E, H), target (E,); returns (E, H). Gradients flow to score.
     """
     constant = score.detach()  # a softmax does not depend on what is subtracted
     top = constant.new_full((num_targets, score.size(1)), -torch.inf)

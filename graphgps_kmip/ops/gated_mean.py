@@ -55,8 +55,7 @@ def gated_mean(
         g_e = W c_e + d_{t(e)} + h_{s(e)}, \qquad w_e = f_e \, \sigma(g_e), \qquad
         o_i = a_i + \sum_{e: t(e) = i} w_e \odot b_{s(e)} / (\textstyle\sum_{e: t(e) = i} w_e + 10^{-6})
 
-    Gradients flow to x_target, x_source, edge, factor and weight. Results repeat bit for bit, on any number of threads.
-    The backward pass keeps edge and gates.
+    Gradients flow to x_target, x_source, edge, factor and weight. Results repeat bit for bit.
 
     Args:
         x_target (Tensor): a and d of the targets, side by side.
@@ -73,7 +72,6 @@ def gated_mean(
 
     Raises:
         IndexError: the source or target of an edge is not a node.
-        MemoryError: not enough for the lists of edges.
     """
     edge = edge if weight is None else linear(edge, weight)
     out, gate, _, _ = _gated_mean(x_target, x_source, edge, factor, source, target)
@@ -96,20 +94,9 @@ def gated_update(
 
     .. math:: c_e' = [c_e +] \, \mathrm{drop}(\mathrm{relu}(\mathrm{BN}(g_e)))
 
-    Args:
-        x_target (Tensor): a and d of the targets, side by side.
-        x_source (Tensor): b and h of the sources, side by side.
-        edge (Tensor): c.
-        factor (Tensor or None): f, or None for 1.
-        source (Tensor): s, row of x_source.
-        target (Tensor): t, row of x_target.
-        weight (Tensor): W.
-        norm (BatchNorm): torch_geometric's, of the edges; its running statistics are updated in training mode.
-        dropout (float): probability; 0 in eval mode. Draws are those of ``torch.nn.Dropout``.
-        residual (bool): add c to the new edges.
-
-    Shapes:
-        as of `gated_mean` -> o (N, C), c' (E, C).
+    Other arguments are ``norm``, torch_geometric's BatchNorm, whose running statistics are updated in training mode,
+    ``dropout``, 0 in eval mode, with the draws of ``torch.nn.Dropout``, and ``residual``: add c to the new edges.
+    Shapes: as of `gated_mean` -> o (N, C), c' (E, C).
     """
     batch_norm, num_edges = norm.module, edge.size(0)
     batch_moments = batch_norm.training and num_edges > 1
@@ -183,7 +170,6 @@ def _mean(
 
 
 def _mean_back(grad_out: Tensor, grad_gate: Tensor | None, *saved: Tensor | None) -> list[Tensor]:
-    """Return the gradients of x_target, x_source and edge, and that of factor if there is one."""
     return _run_backward(grad_out, grad_gate, *saved)
 
 
@@ -250,7 +236,6 @@ def _run_forward(
     target: Tensor,
     **update: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return o, the means and the inverse sums of gates; fills gate and what is in update."""
     x_target, x_source = (x if x.stride(1) == 1 else x.contiguous() for x in (x_target, x_source))
     out, mean, inverse = (x_target.new_empty(len(x_target), gate.size(1)) for _ in range(3))
     arrays = {"x_edge": x_edge, "factor": factor, "out": out, "mean": mean, "inverse": inverse}
@@ -270,7 +255,6 @@ def _run_backward(
     inverse: Tensor,
     **update: Any,
 ) -> list[Tensor]:
-    """Pass over the edges of each target, then over those of each source; return gradients as `_mean_back`."""
     x_source, grad_out = x_source.contiguous(), torch.zeros_like(mean) if grad_out is None else grad_out
     grads = [x_source.new_empty(len(mean), x_source.size(1)), *new_tensors(x_source, gate, factor)]
     arrays = {"grad_out": grad_out, "grad_edge": grad_edge, "mean": mean, "inverse": inverse, "factor": factor}
@@ -285,9 +269,7 @@ def _run_kernel(
     """Call a C function; ``more`` are fields of `_Arguments`, and x_target has the strides of its gradient."""
     arrays = more | {"gate": gate, "source": source.long(), "target": target.long()}
     arrays = {name: value.contiguous() if isinstance(value, Tensor) else value for name, value in arrays.items()}
-    addresses = {
-        name: pointer(value) if isinstance(value, Tensor | None) else value for name, value in arrays.items()
-    }
+    addresses = {name: pointer(value) if isinstance(value, Tensor | None) else value for name, value in arrays.items()}
     failed = getattr(load("gated_sum", *dtype_flags(gate.dtype)), function)(
         ctypes.byref(
             _Arguments(

@@ -1,8 +1,7 @@
 """GRIT's attention over pairs of nodes (Ma et al. 2023, equations 2 to 4) as an operator: plain, and chunk by chunk.
 
-GRIT computes a vector for each pair of nodes, and the plain form keeps some ten tensors of pairs times channels in each
-layer. The chunked form, for complete pairs, keeps one, the pair features themselves, and computes all others again in
-the backward pass, for the pairs of a few queries at a time, which fit into the cache.
+The plain form keeps some ten tensors of pairs times channels in each layer; the chunked form, for complete pairs, keeps
+the pair features and computes the others again in the backward pass, for a few queries at a time.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from graphgps_kmip.ops.host_copies import host_copy
 from graphgps_kmip.ops.operators import refuse_second_derivative
 from graphgps_kmip.ops.sparse_attention import drop_weights
 
-# Entries (pairs times channels) of one chunk; it has some ten temporaries.
-CHUNK_ENTRIES = {"cpu": 2**19}
+CHUNK_ENTRIES = {"cpu": 2**19}  # pairs times channels of one chunk, which has some ten temporaries
 CHUNK_ENTRIES_ELSEWHERE = 2**25
 
 
@@ -83,13 +81,9 @@ def grit_attention(
         o_i &= \textstyle\sum_j a_{ij} v_j, \qquad r_i = \textstyle\sum_j a_{ij} s_{ij}, \qquad
             e_{ij}' = e_{ij} + W_o s_{ij}
 
-    A pair that is given twice counts twice, a query without pairs has zeros. The derivative of :math:`\rho` is
-    unbounded near 0 and taken as 0 at 0, as torch's is of a difference of roots of ReLUs; that of the clamp is 0 where
-    it holds. Half-precision inputs are computed in float32. Gradients flow to q, k, v, pairs and maps. On a CPU,
-    results repeat bit for bit.
-
-    Complete pairs cost 8 P C^2 multiplications, and 16 more in the backward pass. A list of pairs is computed at once,
-    in the plain form.
+    Repeated pairs count twice, a query without pairs has zeros. The derivative of :math:`\rho` is unbounded near 0 and
+    taken as 0 at 0. Half-precision inputs are computed in float32. Gradients flow to q, k, v, pairs and maps. On a CPU,
+    results repeat bit for bit. Complete pairs cost 8 P C^2 multiplications, and 16 more in the backward pass.
 
     Args:
         q (Tensor): queries.
@@ -101,8 +95,7 @@ def grit_attention(
         settings (PairSettings): heads, clamp, dropouts.
         update_pairs (bool, optional): False leaves out the new pair features and returns None. (default: True)
 
-    Shapes:
-        q, k, v (N, C), pairs (P, C), ptr (B+1,); returns o (N, C), r (N, C), e' (P, C) or None.
+    Shapes: q, k, v (N, C), pairs (P, C), ptr (B+1,); returns o (N, C), r (N, C), e' (P, C) or None.
     """
     device, wide = v.device.type, torch.promote_types(v.dtype, torch.float32)
     index, (rows, dim) = pairs.index, pairs.value.shape
@@ -124,12 +117,7 @@ def _mask(shape: tuple[int, int], dropout: float, like: Tensor) -> Tensor | None
 
 
 def signed_root(x: Tensor) -> Tensor:
-    """Return ``sign(x) sqrt(|x|)``, with all derivatives 0 at 0.
-
-    A difference of roots of ReLUs, as in the public code, has the same first derivative, but its second one is NaN.
-
-    Shapes: any.
-    """
+    """Return ``sign(x) sqrt(|x|)``, with all derivatives 0 at 0; the public code's second derivative there is NaN."""
     return x.abs().masked_fill(x == 0, 1.0).sqrt() * x.sign()
 
 
@@ -140,7 +128,6 @@ def _plain(
     settings: PairSettings,
     update_pairs: bool,
 ) -> tuple[Tensor, ...]:
-    """Compute the operator in torch operations, all pairs at once."""
     q, k, v, value, scale, shift, edge, edge_bias, logit, out, out_bias = tensors
     (query, key), num_heads = index, settings.num_heads
     e = PairFeatures(value, scale=scale, shift=shift).normalised()
@@ -179,7 +166,6 @@ def _chunks(sizes: list[int], dim: int, device: str) -> Iterator[tuple[slice, sl
 
 
 def _diagonal_blocks(logit: Tensor, num_heads: int) -> Tensor:
-    """Return the (C, H) matrix whose column h has the C / H numbers of head h in its rows, and zeros."""
     return torch.block_diag(*logit.view(num_heads, -1, 1))
 
 
@@ -212,8 +198,6 @@ def _scores(tensors: tuple[Tensor | None, ...], chunk: tuple[slice, slice, slice
 
 
 class _GRITAttention(Function):
-    """Complete pairs: B graphs, all their pairs, grouped by query."""
-
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, ...]:
         """Shapes: q, k, v (N, C), value (P, C), weights as in `PairMaps`; returns (N, C), (N, C) and perhaps (P, C)."""
@@ -239,7 +223,6 @@ class _GRITAttention(Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Chunk by chunk, with the scores computed anew: gradients of the update, the attention, then the scores."""
         *tensors, ptr, mask, pair_mask = ctx.saved_tensors
         settings, num_heads = ctx.settings, ctx.settings.num_heads
         refuse_second_derivative("GRIT attention")
@@ -314,10 +297,7 @@ def _rows(mask: Tensor | None, rows: slice, like: Tensor) -> Tensor | None:
 
 
 def _sum_scores(weight: Tensor, s: Tensor) -> Tensor:
-    """Sum s over the keys by the weights of its head, (R, n, H) and (R n, C) -> (R, C).
-
-    A matrix product for all pairs of heads, of which the diagonal is kept: less time than a tensor of weighted s.
-    """
+    """Sum s over the keys by the weights of its head, (R, n, H) and (R n, C) -> (R, C), without a tensor of both."""
     queries, num_heads = weight.size(0), weight.size(2)
     products = weight.mT @ s.view(queries, -1, s.size(1))  # (R, H, C)
     return products.unflatten(2, (num_heads, -1)).diagonal(dim1=1, dim2=2).mT.flatten(1)

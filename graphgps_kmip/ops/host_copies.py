@@ -1,9 +1,7 @@
 """Host copies of tensors on a device: sizes that the host knows already are read without waiting for the device.
 
-To read a number from a GPU, the host waits until the GPU has done all that was asked of it before. The boundaries of
-the graphs, labels and masks of a batch come from the host, so `remember_batch` keeps what was there before the move,
-and `host_copy` finds it by the tensor itself. A tensor that is changed in place is recognised by its version, so a
-copy is never out of date.
+To read a number from a GPU, the host waits for all work queued before. Boundaries, labels and masks of a batch come
+from the host, so `remember_batch` keeps them, and `host_copy` finds them by tensor and version.
 """
 
 from __future__ import annotations
@@ -43,14 +41,14 @@ def host_copy(tensor: Tensor) -> Tensor:
     """
     if tensor.device.type == "cpu":
         return tensor
-    if (copy := known_copy(tensor)) is not None:
+    if (copy := find_copy(tensor)) is not None:
         return copy
     copy = tensor.detach().cpu()
     remember(tensor, copy)
     return copy
 
 
-def known_copy(tensor: Tensor) -> Tensor | None:
+def find_copy(tensor: Tensor) -> Tensor | None:
     """Return what `host_copy` returns if that makes nobody wait, else None."""
     if tensor.device.type == "cpu":
         return tensor
@@ -78,16 +76,15 @@ def counts(index: Tensor, size: int) -> Tensor:
 
 def rows_of(mask: Tensor) -> Tensor:
     """Return the rows where a mask (N,) is True; as an index it does not wait where the host knows the mask."""
-    host_mask = known_copy(mask)
+    host_mask = find_copy(mask)
     return mask.nonzero().squeeze(1) if host_mask is None else on_device(host_mask.nonzero().squeeze(1), mask.device)
 
 
 def compute_once(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Made:
     """Return what ``make()`` returned for this tensor and key, or call it, where the tensor has changed or is new.
 
-    So all layers share the sorted edges of a batch. Views of one part of a tensor are the same tensor; a change through
-    numpy or ``tensor.data`` goes unnoticed. What is made must not hold the tensor, which would then never be freed (its
-    alias ``tensor.detach()`` will do), and must depend on tensor and key alone.
+    So all layers share the sorted edges of a batch. A change through numpy or ``tensor.data`` goes unnoticed. What is
+    made depends on tensor and key alone, and does not hold the tensor (but ``tensor.detach()``): it is not freed then.
     """
     if is_compiling() or tensor.is_inference():  # whose changes are not counted
         return make()

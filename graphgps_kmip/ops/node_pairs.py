@@ -1,7 +1,4 @@
-"""Pairs of nodes inside graphs, in one order everywhere: graph by graph, query by query.
-
-Pair (i, j) of a graph of n nodes is row ``i * n + j`` of its rows where all pairs have one.
-"""
+"""Pairs of nodes inside graphs, in one order: graph by graph, pair (i, j) of n nodes in row ``i * n + j``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Operators of this package in torch's dispatcher: what ``torch.compile``, ``torch.export`` and fake tensors need.
 
-They are ``torch.ops.graphgps_kmip.*``, defined by ``torch.library.Library`` and an autograd function, not by
-``torch.library.custom_op``, and plain tensors bypass the dispatcher: on small graphs it takes as long as some of the
-operators.
+Names: ``torch.ops.graphgps_kmip.*``. Plain tensors bypass the dispatcher, and ``torch.library.custom_op`` is not used:
+on small graphs either takes as long as some of the operators.
 """
 
 from __future__ import annotations
@@ -113,10 +112,9 @@ def new_tensors(*like: Tensor | None) -> list[Tensor]:
 
 
 def refuse_second_derivative(operator: str) -> None:
-    """Raise where a graph of the gradient is wanted; the first line of each backward of a fused operator.
+    """Raise where a graph of the gradient is wanted: in each backward of a fused operator.
 
-    torch's ``once_differentiable`` raises only where the gradient of the output carries a graph itself, and treats the
-    first derivative as a constant where a second one flows through the saved inputs alone.
+    ``once_differentiable`` is silent, and wrong, where a second derivative flows through the saved inputs alone.
     """
     if torch.is_grad_enabled():  # in a backward only under create_graph=True
         raise RuntimeError(

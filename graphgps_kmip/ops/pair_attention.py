@@ -2,11 +2,9 @@ r"""Full attention with a bias of keys, a bias of pairs and a factor of pairs: P
 
 .. math:: o_i = \sum_j (1 + \phi_{ij}) \, \mathrm{softmax}_j(s \langle q_i, k_j \rangle + \kappa_j + \theta_{ij}) \, v_j
 
-The sum is over all nodes of the graph of i (`pair_attention`), or over the nodes of a list of pairs
-(`sparse_pair_attention`). The factor (URPE, Luo et al. 2022) is applied after the softmax: weights need not sum to 1.
-On a CPU the C loops of full attention (``ops/native/full_attention.c``, compiled with -DPAIRS) compute each graph and
-head separately, without padding. On a GPU, and in half precision, `plain_pair_attention`, or torch's attention where
-there is no factor, computes padded graphs.
+The sum is over the nodes of the graph of i (`pair_attention`), or of a list of pairs (`sparse_pair_attention`). The
+factor (URPE, Luo et al. 2022) comes after the softmax. On a CPU the C loops of full attention
+(``ops/native/full_attention.c``, with -DPAIRS) need no padding; others pad, with torch's attention without a factor.
 """
 
 from __future__ import annotations
@@ -47,8 +45,7 @@ def pair_attention(
     """Attend inside each graph with biases of keys, biases of pairs, and factors of pairs (formula: see the module).
 
     Gradients flow to qkv, key_bias, theta and phi. In the C loops (float32 and float64 on a CPU) results repeat bit for
-    bit, and the dropout mask follows from one number drawn from torch's generator. Elsewhere the softmax is computed in
-    float32 at least. Cost: sum_g N_g^2 H D time.
+    bit. Elsewhere the softmax is computed in float32 at least. Cost: sum_g N_g^2 H D time.
 
     Args:
         qkv (Tensor): queries, keys and values of all heads, side by side.
@@ -56,20 +53,14 @@ def pair_attention(
         num_heads (int): H.
         scale (float): factor of the inner products.
         key_bias (Tensor, optional): added to all scores of a key. (default: None)
-        theta (Tensor, optional): added to the score of each pair; -inf removes a pair, and a query without any pair
-            gets 0. (default: None)
+        theta (Tensor, optional): added to the score of each pair; -inf removes a pair. (default: None)
         phi (Tensor, optional): the weight of each pair is multiplied by 1 + phi. (default: None)
-        dropout (float, optional): probability to drop a weight; the others are divided by 1 - dropout. (default: 0.0)
+        dropout (float, optional): probability to drop a weight. (default: 0.0)
 
-    Shapes:
-        qkv (N, 3 H D), key_bias (N, H), theta and phi (H, P) for all pairs in the order of `all_pairs`; returns
-        (N, H D).
+    Shapes: qkv (N, 3 H D), key_bias (N, H), theta and phi (H, P) in the order of `all_pairs`; returns (N, H D).
 
     Raises:
-        ValueError: key_bias, theta or phi do not have one number for each head and key or pair; the boundaries of the
-            graphs are not those of these nodes.
         NotFinite: inputs are finite, but inner products of queries and keys overflow (in the C loops).
-        MemoryError: not enough for the keys and values of one head of the largest graph.
     """
     _check_shapes(qkv, context, num_heads, key_bias, theta, phi)
     if not len(qkv):
@@ -87,7 +78,6 @@ def pair_attention(
 
 
 def _kernel_can_run(qkv: Tensor) -> bool:
-    """Whether the C loops support these queries, keys and values, and can be compiled."""
     fits = qkv.device.type == "cpu" and qkv.dtype in (torch.float32, torch.float64)
     return fits and unavailable_reason("full_attention", "-DPAIRS", *dtype_flags(qkv.dtype)) is None
 
@@ -95,7 +85,6 @@ def _kernel_can_run(qkv: Tensor) -> bool:
 class _PairAttention(Function):
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Tensor:
-        """Keep qkv, key_bias, theta, phi, the output and one number for each query and head."""
         *inputs, ctx.context, ctx.sizes = args
         qkv, *pairs = (tensor if tensor is None else tensor.contiguous() for tensor in inputs)
         out, lse = qkv.new_empty(len(qkv), qkv.size(1) // 3), qkv.new_empty(len(qkv), ctx.sizes[0])
@@ -109,7 +98,6 @@ class _PairAttention(Function):
 
     @staticmethod
     def backward(ctx: Any, grad_out: Tensor) -> tuple[Tensor | None, ...]:
-        """Compute the weights again, tile by tile."""
         *inputs, out, lse = ctx.saved_tensors
         refuse_second_derivative("attention with biases of pairs")
         required = [True, True, *ctx.needs_input_grad[2:4]]  # the kernel sums the first two anyway
@@ -169,10 +157,7 @@ def plain_pair_attention(
     scale: float,
     thin: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Compute `pair_attention` in torch operations, on graphs padded to the largest one; the softmax in float32.
-
-    Arguments are as there, and ``thin`` is the dropout of weights (B, H, Nmax, Nmax).
-    """
+    """Compute `pair_attention` in torch operations on padded graphs; ``thin`` is the dropout of weights."""
     q, k, v, mask = _padded_heads(qkv, context, num_heads)
     wide = torch.promote_types(qkv.dtype, torch.float32)
     score = (q * scale @ k.mT).to(wide)
@@ -205,7 +190,6 @@ def _scaled_dot_product(
 
 
 def _padded_heads(qkv: Tensor, context: GraphContext, num_heads: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Padded q, k and v (B, H, Nmax, D) and the mask (B, Nmax) of real nodes."""
     padded, mask = to_padded(qkv, context)
     q, k, v = padded.unflatten(2, (3, num_heads, -1)).permute(2, 0, 3, 1, 4)  # (B, Nmax, 3, H, D)
     return q, k, v, mask
@@ -250,12 +234,10 @@ def sparse_pair_attention(
 ) -> Tensor:
     """Attend from queries to the keys of a list of pairs; a query without pairs gets 0.
 
-    ``pairs`` are the row of q and the row of k and v of each pair, in any order; the other arguments are as in
-    `pair_attention`. Memory is that of some 3 P H D numbers. Half-precision inputs are computed in float32. Gradients
-    flow to all arguments but the pairs.
+    ``pairs`` are the row of q and the row of k and v of each pair, in any order; the other arguments, which all have
+    gradients, are as in `pair_attention`. Half-precision inputs are computed in float32.
 
-    Shapes:
-        q (N, H, D), k and v (M, H, D), pairs (2, P), key_bias (M, H), theta and phi (P, H); returns (N, H, D).
+    Shapes: q (N, H, D), k and v (M, H, D), pairs (2, P), key_bias (M, H), theta and phi (P, H); returns (N, H, D).
     """
     query, key = pairs
     wide = torch.promote_types(v.dtype, torch.float32)

@@ -43,28 +43,17 @@ def adjacency_weights(edge_index: Tensor, num_nodes: int, kind: str, dtype: torc
     graphs), ``mean`` :math:`1 / d_i`, ``sum`` 1.
 
     Shapes: edge_index (2, E); returns (E,).
-
-    Raises:
-        ValueError: no such kind, with near misses.
     """
     return look_up(ADJACENCIES, kind, "adjacency")(*edge_index, num_nodes, dtype)
 
 
 @dataclass
 class WeightedEdges:
-    """Edges of one graph, or of a batch, sorted when a sum first needs it and kept for the next ones.
+    """Edges of one graph, or of a batch, sorted when a sum first needs it and stored for the next ones."""
 
-    Args:
-        edge_index (Tensor): source and target of each edge, in any order.
-        num_nodes (int): N.
-        weight (Tensor, optional): of each edge; no gradient flows to it. (default: 1 each)
-
-    Shapes: edge_index (2, E), weight (E,).
-    """
-
-    edge_index: Tensor
+    edge_index: Tensor  # (2, E), in any order
     num_nodes: int
-    weight: Tensor | None = None
+    weight: Tensor | None = None  # (E,), without a gradient; None: 1 each
 
     @classmethod
     def of(
@@ -128,7 +117,6 @@ class _Propagate(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        """Propagate the gradient along the reversed edges."""
         return _Propagate.apply(grad, ctx.edges.reversed), None
 
 
@@ -166,7 +154,6 @@ def propagate_heads(x: Tensor, weight: Tensor, edges: WeightedEdges) -> Tensor:
 class _PropagateHeads(Function):
     @staticmethod
     def forward(x: Tensor, weight: Tensor, edges: WeightedEdges) -> Tensor:
-        """Shapes: x (N, H, D), weight (E, H); returns (N, H, D)."""
         if not len(weight):
             return torch.zeros_like(x)
         (source, ends, order), dtype = edges.lists, torch.promote_types(x.dtype, torch.float32)

@@ -1,8 +1,7 @@
 """Functions of each row of large tables, computed for some rows at a time, and again in the backward pass.
 
-Gradient checkpointing (Chen et al. 2016) by rows. What is between input and output is stored for the first chunks, as
-long as it takes no more than `KEEP_BYTES`, and computed again for the others: small tables cost no second forward pass,
-and the memory of large ones is that bound and one chunk, which fits into a CPU's cache.
+Gradient checkpointing (Chen et al. 2016) by rows: the graphs of the first chunks are stored, up to `KEEP_BYTES`, those
+of the others computed again.
 """
 
 from __future__ import annotations
@@ -23,14 +22,9 @@ from torch.func import functional_call
 from graphgps_kmip.ops.host_copies import on_device
 from graphgps_kmip.ops.operators import refuse_second_derivative
 
-# Numbers of one chunk in the widest of its tensors: on a CPU 4 MiB in float32, which a cache holds (fewer: the calls of
-# each chunk then count); elsewhere so many that calls do not count.
-CHUNK_NUMBERS = {"cpu": 2**20}
+CHUNK_NUMBERS = {"cpu": 2**20}  # of one chunk in the widest of its tensors: 4 MiB in float32, which a cache holds
 CHUNK_NUMBERS_ELSEWHERE = 2**25
-# Bytes of the graphs that a forward pass keeps for its backward pass, measured while they are recorded: three quarters
-# of a batch of 32 molecules of 23 nodes (62 MiB for PPGT's stems on ZINC; with all of it PPGT takes as much as GRIT), a
-# sixteenth of 8 graphs of Peptides.
-KEEP_BYTES = 48 * 2**20
+KEEP_BYTES = 48 * 2**20  # for the backward pass: three quarters of a batch of ZINC, a sixteenth of one of Peptides
 
 Call = Callable[[nn.Module, Tensor], Tensor]
 
@@ -41,11 +35,11 @@ class RowStage:
 
     Args:
         function (Callable): ``(x, part, rows, shared, call) -> (p, D)`` for the rows of the slice ``part``: x (p, C) of
-            the stage before, or None; the rows of each of ``rows``; all of ``shared``; ``call(module, x)`` for each
-            of ``modules``. It must not draw random numbers, and no row may depend on another one.
+            the stage before, or None; ``call(module, x)`` calls one of ``modules``. No row may depend on another one,
+            and no random number be drawn.
         width (int): numbers of one row in the widest tensor that it makes, which sets the size of chunks.
-        rows (tuple, optional): pairs of a tensor and its index: None where row r of the tensor belongs to row r, else
-            the rows to which its own belong, in increasing order. (default: ``()``)
+        rows (tuple, optional): pairs of a tensor and the rows to which its rows belong, in increasing order; None: row
+            r to row r. (default: ``()``)
         shared (tuple, optional): tensors that all rows read. (default: ``()``)
         modules (tuple, optional): modules whose parameters get gradients. (default: ``()``)
 
@@ -126,7 +120,6 @@ def _slice_index(index: Tensor, parts: Sequence[slice]) -> list[slice]:
 class _MapRows(Function):
     @staticmethod
     def forward(ctx: Any, stages: tuple[RowStage, ...], num_rows: int, graphs: bool, *tensors: Tensor) -> Tensor:
-        """Keep the inputs, and the graphs of the first chunks (``graphs``: whether gradients are wanted at all)."""
         device = tensors[0].device.type
         ctx.save_for_backward(*tensors)
         ctx.stages, ctx.num_rows, ctx.graphs = stages, num_rows, []
@@ -153,7 +146,6 @@ class _MapRows(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Chunk by chunk: the graphs that were kept, the others computed again."""
         tensors, stages, device = ctx.saved_tensors, ctx.stages, grad.device.type
         refuse_second_derivative("rows in chunks")
         parts = _chunks(stages, ctx.num_rows, device)
@@ -198,7 +190,6 @@ class _StoredBytes(saved_tensors_hooks):
         return tensor
 
     def total(self) -> int:
-        """Return the bytes so far."""
         return sum(self.sizes.values())
 
 

@@ -1,7 +1,4 @@
-"""Layers on the rows of any table of features, nodes or pairs: AdaRMSNorm (PPGT) and other norms, MLP, DropPath.
-
-They are here and not in `model` because attentions and encodings use them, too.
-"""
+"""Layers on the rows of any table of features, nodes or pairs: AdaRMSNorm (PPGT) and other norms, MLP, DropPath."""
 
 from __future__ import annotations
 
@@ -18,8 +15,7 @@ from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.operators import refuse_second_derivative
 
 EPS = 1e-6  # in both roots of AdaRMSNorm, as in the public code
-# Numbers of one chunk of rows on the CPU: its temporary tensors stay in the cache (2 MiB in float32).
-CHUNK_NUMBERS = 2**18
+CHUNK_NUMBERS = 2**18  # of one chunk of rows on the CPU, whose temporary tensors stay in the cache
 CACHED_ROWS = 2**12
 
 
@@ -50,13 +46,11 @@ class AdaRMSNorm(nn.Module):
 
 
 def _chunks(x: Tensor) -> list[slice]:
-    """Return the rows of each chunk of a matrix: one chunk on a GPU."""
     rows = max(1, CHUNK_NUMBERS // max(1, x.size(1))) if x.device.type == "cpu" else max(1, len(x))
     return [slice(start, start + rows) for start in range(0, len(x), rows)]
 
 
 def _mean_square(rows: Tensor) -> Tensor:
-    """Return the mean of the squares of each row, (M, C) -> (M, 1), in one pass."""
     return torch.linalg.vector_norm(rows, dim=-1, keepdim=True).square_().div_(max(1, rows.size(-1)))
 
 
@@ -65,7 +59,6 @@ class _AdaRMSNorm(Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, alpha: Tensor, beta: Tensor, eps: float) -> Tensor:
-        """Shapes: x (..., C); r and t (M, 1) for M rows."""
         rows, kind = x.reshape(-1, x.size(-1)), torch.promote_types(x.dtype, torch.float32)
         alpha_, beta_ = alpha.to(kind), beta.to(kind)
         y = torch.empty_like(rows)
@@ -88,12 +81,11 @@ class _AdaRMSNorm(Function):
         grad_x = torch.empty_like(rows)
         a, b = alpha.to(kind), beta.to(kind)
         square, product, each = a * a, a * b, torch.ones_like(a)
-        # sums over rows of w, w x and w x^2, w the gradient of mean(u^2)
-        ones, first, second = a.new_zeros(()), torch.zeros_like(a), torch.zeros_like(a)
+        ones, first, second = a.new_zeros(()), torch.zeros_like(a), torch.zeros_like(a)  # sums of w, w x, w x^2
         for part in _chunks(rows):
             wide, g, r_, t_ = rows[part].to(kind), grads[part].to(kind), r[part], t[part]
             d = (g * wide).mv(each)[:, None]
-            w = d * r_ / (channels * t_)  # (m, 1)
+            w = d * r_ / (channels * t_)  # (m, 1), gradient of mean(u^2)
             ones += w.sum()
             first.addmv_(wide.T, w[:, 0])
             second.addmv_((wide * wide).T, w[:, 0])
@@ -147,9 +139,8 @@ class _Moments(Function):
 class RowBatchNorm(nn.Module):
     r"""Batch norm (Ioffe and Szegedy 2015) of rows, ``y = x * scale + shift`` with statistics of all rows of the batch.
 
-    That of torch, and its parameter names. `affine` returns scale and shift instead of y, for operators that apply them
-    as they read x. A batch of one row, or of none, uses the running statistics, or leaves the bias alone where there
-    are none.
+    Parameter names are torch's. `affine` returns scale and shift, for operators that apply them as they read x. A batch
+    of one row, or of none, uses the running statistics; without these y is the bias.
 
     Args:
         dim (int): channels C.
@@ -203,25 +194,15 @@ class RowBatchNorm(nn.Module):
 def row_norms(
     dim: int, *, layer_norm: bool = False, batch_norm: bool = True, momentum: float = 0.1, running: bool = True
 ) -> nn.Sequential:
-    """Return norms of rows (P, C): layer norm over the channels, then batch norm; either, both or none.
-
-    ``momentum`` and ``running`` are those of the batch norm.
-    """
+    """Return norms of rows (P, C): layer norm, then batch norm, with ``momentum`` and ``running``; either or none."""
     norms: list[nn.Module] = [nn.LayerNorm(dim)] if layer_norm else []
     return nn.Sequential(*norms, *([RowBatchNorm(dim, momentum, running)] if batch_norm else []))
 
 
 class GELUMLP(nn.Sequential):
-    """A sequence of layers in which each exact GELU and the linear layer after it are one operator.
+    """``nn.Sequential`` in which each exact GELU and the linear layer after it are one operator, outside of autocast.
 
-    It keeps the inputs of activations for its backward pass, not their values, which are computed again. Values,
-    gradients and names of parameters are those of ``nn.Sequential``. Other activations, and autocast, do not use the
-    operator.
-
-    Args:
-        *layers (Module): as for ``nn.Sequential``: linear layers and activations.
-
-    Shapes: x (P, C) -> (P, D).
+    It keeps the inputs of activations for its backward pass, not their values. Shapes: x (P, C) -> (P, D).
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -253,7 +234,6 @@ class _GELULinear(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Compute the activations again."""
         x, weight, bias = ctx.saved_tensors
         refuse_second_derivative("MLP with GELU")
         need_x, need_weight, need_bias = ctx.needs_input_grad
@@ -276,7 +256,6 @@ class DropPath(nn.Module):
         scale (bool, optional): divide by 1 - p, so that the mean of y is x. (default: True)
 
     Shapes: x (M, ...), ptr (B+1,) -> (M, ...).
-
     """
 
     def __init__(self, rate: float = 0.0, scale: bool = True) -> None:
@@ -290,14 +269,13 @@ class DropPath(nn.Module):
 
         Args:
             x (Tensor): rows, sorted by graph.
-            ptr (Tensor, optional): first row of each graph, and their number at the end; None: each row is a graph, as
-                class tokens are. (default: None)
+            ptr (Tensor, optional): first row of each graph, and M at the end; None: each row is one. (default: None)
         """
         if not self.training or self.rate == 0:
             return x
         graphs = len(x) if ptr is None else ptr.numel() - 1
-        is_kept = torch.rand(graphs, device=x.device) >= self.rate
-        factor = is_kept.to(x.dtype).div_(1 - self.rate if self.scale else 1.0)
+        remains = torch.rand(graphs, device=x.device) >= self.rate
+        factor = remains.to(x.dtype).div_(1 - self.rate if self.scale else 1.0)
         if ptr is not None:
             factor = factor.repeat_interleave(ptr.diff(), output_size=len(x))
         return x * factor.view(-1, *[1] * (x.dim() - 1))

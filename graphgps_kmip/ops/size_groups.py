@@ -1,8 +1,7 @@
 """Graphs of a batch grouped by size, and the lengths of the Fourier transforms that convolve them.
 
-A graph whose size is a product of 2, 3, 5 and 7 is transformed at its own length; any other size n through a two-sided
-kernel of a fast length of at least 2n - 1, for a transform of prime length takes up to 40 times as long. Graphs that
-share a length are transformed together.
+A size that is a product of 2, 3, 5 and 7 is the length of the transform; any other size n needs a two-sided kernel of a
+fast length of at least 2n - 1: transforms of prime length take up to 40 times as long.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ class Block:
         return slice(self.start, self.start + self.sizes[0]) if len(self.kernel) == 1 else None
 
     @property
-    def own_taps(self) -> slice:
+    def tap_rows(self) -> slice:
         """Rows of the filters that belong to a block of one size."""
         return slice(self.filters[0], self.filters[0] + self.sizes[0])
 
@@ -155,5 +154,4 @@ class SizeGroups:
 
 
 def _list_places(mask: Tensor, number: int) -> Tensor:
-    """Flat places where a mask is True, of which the host knows the number."""
     return torch.nonzero_static(mask.flatten(), size=number).squeeze(1)

@@ -2,9 +2,8 @@ r"""Sparse softmax attention over the keys that a search selected, with gradient
 
 .. math:: o_n = \sum_j a_{nj} v_{I(n,j)}, \qquad a_n = \mathrm{softmax}_j(\langle q_n, k_{I(n,j)} \rangle / \sqrt{D})
 
-(k-MIP thesis, algorithm 1, whose plain form gathers the keys and values of all queries.) Of q, k, v, index and weights
-nothing more is kept for the backward pass. Fused C loops on a CPU (``native/sparse_attention.c``), fused Triton kernels
-on a GPU (``triton_sparse_attention.py``), plain torch on any device.
+(k-MIP thesis, algorithm 1, without gathered keys and values.) Fused C loops on a CPU (``native/sparse_attention.c``),
+Triton kernels on a GPU (``triton_sparse_attention.py``), plain torch on any device.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ def sparse_attention(q: Tensor, k: Tensor, v: Tensor, index: Tensor, score: Tens
         score (Tensor): ``<q_n, k_I(n,j)>`` as the search returned it, -inf in missing slots.
         dropout (float, optional): probability to drop a weight; the others are divided by 1 - dropout. (default: 0.0)
 
-    Shapes:
-        q (N, H, D), k (M, H, D), v (M, H, C), index and score (H, N, K); returns (N, H, C).
+    Shapes: q (N, H, D), k (M, H, D), v (M, H, C), index and score (H, N, K); returns (N, H, C).
 
     Raises:
         IndexError: an index is not that of a key (checked on a CPU).
@@ -127,8 +125,7 @@ _sparse_attention = operator(
 )
 
 
-# Plain torch, for any device: the forward sums bags of rows, the backward walks the K slots one after the other, so
-# that (R, K, C) values are never gathered. The fused forms have the same arguments, shapes and results.
+# Plain torch, slot by slot, so that (R, K, C) values are never gathered; the fused forms have the same arguments.
 
 
 def torch_forward(
@@ -138,8 +135,7 @@ def torch_forward(
 
     Rows and scores of empty slots are negative and -inf; ``keep`` is False where dropout drops a weight.
 
-    Shapes:
-        v (S, C), rows, score and keep (R, K); returns out (R, C) and weight a (R, K), 0 in missing slots.
+    Shapes: v (S, C), rows, score and keep (R, K); returns out (R, C) and weight a (R, K), 0 in missing slots.
     """
     weight = softmax_weight(score, dim_kq)
     return _weighted_sum(v, _present(rows), drop_weights(weight, keep, dropout)), weight
@@ -181,8 +177,7 @@ def _scatter_sum(values: Tensor, rows: Tensor, weight: Tensor, num_rows: int) ->
     return out
 
 
-# Fused C loops: the forward reads the values of a query in place, the backward sums the gradients of a key over the
-# queries that selected it (a counting sort of the index).
+# Fused C loops; the backward sums the gradients of a key over the queries that selected it.
 
 
 def cpu_can_run(x: Tensor, num_slots: int) -> bool:
@@ -194,11 +189,7 @@ def cpu_can_run(x: Tensor, num_slots: int) -> bool:
 def cpu_forward(
     v: Tensor, rows: Tensor, score: Tensor, dim_kq: int, keep: Tensor | None = None, dropout: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Compute `torch_forward` in C; rows are int32.
-
-    Raises:
-        IndexError: a row that v does not have.
-    """
+    """Compute `torch_forward` in C; rows are int32."""
     v, rows, score, keep = (tensor if tensor is None else tensor.contiguous() for tensor in (v, rows, score, keep))
     out, weight = v.new_empty(len(rows), v.size(1)), torch.empty_like(score)
     outside = load("sparse_attention", *dtype_flags(v.dtype)).sparse_attention_forward(

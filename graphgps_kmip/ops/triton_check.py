@@ -1,8 +1,4 @@
-"""Whether Triton kernels can run: installed, on a GPU or interpreted, and right on this card by a check of their own.
-
-A kernel depends on compiler, driver and card together. Before the first use in a process each family of kernels is
-compared with plain torch; one that fails is not used, with a warning.
-"""
+"""Whether Triton kernels can run: installed, on a GPU or interpreted, and equal to plain torch at their first use."""
 
 from __future__ import annotations
 
@@ -18,12 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def triton_can_run(device: torch.device, check: Callable[[torch.device], None]) -> bool:
-    """Whether Triton kernels run for tensors on a device: on a GPU where their check passes, or interpreted anywhere.
-
-    Args:
-        device (torch.device): of the tensors.
-        check (callable): (device), raises any exception if the kernels are wrong or do not compile.
-    """
+    """Whether Triton kernels run on a device: on a GPU where ``check(device)`` raises nothing, or interpreted."""
     if not is_installed():
         return False
     return is_interpreting() or (device.type == "cuda" and failure(check, device) is None)
@@ -45,10 +36,7 @@ def is_interpreting() -> bool:
 
 @cache
 def failure(check: Callable[[torch.device], None], device: torch.device) -> str | None:
-    """Run a check of kernels on a device; log and return the failure, None if it passes.
-
-    The first use may be inside ``no_grad``, ``inference_mode`` or autocast, none of which the check sees.
-    """
+    """Run a check of kernels on a device, outside of any autocast; log and return the failure, None if it passes."""
     try:
         with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
             check(device)

@@ -1,8 +1,6 @@
 """Triton kernels of sparse attention, host side: the mathematics of ``sparse_attention.py`` fused on a GPU.
 
-Beside q, k, v, their gradients and the output, only index, weight and the gradient of the score (R, K) are in memory.
-The gradients of keys and values are sums over the queries that selected a key; a stable sort of the index by key,
-instead of atomic additions, makes them repeat bit for bit.
+A stable sort of the index by key, instead of atomic additions, makes the gradients of keys repeat bit for bit.
 """
 
 from __future__ import annotations
@@ -15,9 +13,7 @@ from torch import Tensor
 from graphgps_kmip.ops.native import switched_off
 from graphgps_kmip.ops.triton_check import power_above, triton_can_run
 
-# Entries that one program sums. Keys of large norm are selected by very many queries (hubs): their sums are split,
-# so that no program takes much longer than the others.
-CHUNK = 1024
+CHUNK = 1024  # entries that one program sums: the sums of hubs, which very many queries select, are split
 LARGEST_TILE = 4096  # gathered values that a program holds at a time: 32 registers of each thread
 
 

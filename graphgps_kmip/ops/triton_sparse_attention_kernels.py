@@ -1,7 +1,4 @@
-"""Triton kernels of sparse attention, device side; importing this file imports triton, which is optional.
-
-Only registers ever hold gathered keys or values: (ROWS, SLOTS, WIDTH) of them at a time.
-"""
+"""Triton kernels of sparse attention, device side; importing this file imports triton, which is optional."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Search in plain torch: `search_chunked` with bounded memory on any device, `search_exact` as reference.
 
-Graphs of similar size are padded into one block, so that many small graphs need one matrix product, not one each; the
-queries of a block are processed in chunks whose scores fit the memory bound.
+Graphs of similar size are padded into one block, whose queries are searched in chunks that fit the memory bound.
 """
 
 from __future__ import annotations
@@ -17,16 +16,14 @@ from graphgps_kmip.search.problem import SearchProblem
 
 # Scores that take about as long as starting one more block (0.2 ms at 5 ns a score): less padding is cheaper.
 BLOCK_OVERHEAD = 40_000
-# Keys per group, and the minimum number of groups for which group maxima beat a plain top-k (by 1.6 at 480 keys, 2 at
-# 10^4).
+# Keys per group, and the minimum number of groups for which group maxima beat a plain top-k.
 GROUP, MIN_GROUPS = 8, 60
 
 
 def search_chunked(problem: SearchProblem, memory_mib: float = 32) -> tuple[Tensor, Tensor]:
     """Find the K largest inner products for each query, block by block.
 
-    ``memory_mib`` bounds the scores held at a time (at least one row of scores per head); on a CPU 16 to 32 is fastest.
-    Returns index (H, N, K) int64, -1: missing, and score (H, N, K), -inf: missing.
+    ``memory_mib`` bounds the scores at a time. Returns index (H, N, K) int64, -1: missing, and score, -inf: missing.
     """
     max_scores = int(memory_mib * 2**20) // (problem.q.element_size() * problem.num_heads)
     shape = (problem.num_heads, problem.q.size(1) + 1, problem.num_keys)  # the last row receives padding
@@ -39,11 +36,7 @@ def search_chunked(problem: SearchProblem, memory_mib: float = 32) -> tuple[Tens
 
 
 def blocks(problem: SearchProblem, max_scores: int) -> list[list[int]]:
-    """Group the graphs into blocks of similar size, each of one graph or at most ``max_scores`` scores a head.
-
-    In descending order of the number of keys, a graph joins the current block while the padding of that block costs
-    less than starting another one.
-    """
+    """Group the graphs into blocks of similar size, each of one graph or at most ``max_scores`` scores a head."""
     sizes_q, sizes_k = ([b - a for a, b in pairwise(bounds)] for bounds in (problem.bounds_q, problem.bounds_k))
     order = [graph for graph in range(problem.num_graphs) if sizes_q[graph] and sizes_k[graph]]
     result: list[list[int]] = []
@@ -63,7 +56,6 @@ def blocks(problem: SearchProblem, max_scores: int) -> list[list[int]]:
 
 
 def _search_block(problem: SearchProblem, graphs: list[int], max_scores: int, index: Tensor, score: Tensor) -> None:
-    """Search the graphs of one block and write their rows of ``index`` and ``score``."""
     queries, _ = _padded_rows(problem.ptr_q, problem.bounds_q, graphs)  # (b, n)
     keys, shortest = _padded_rows(problem.ptr_k, problem.bounds_k, graphs)  # (b, m)
     padding = keys[:, None, shortest:] == problem.k.size(1)
@@ -89,7 +81,6 @@ def _largest(score: Tensor, num_keys: int) -> tuple[Tensor, Tensor]:
 
 
 def _padded_rows(ptr: Tensor, bounds: list[int], graphs: list[int]) -> tuple[Tensor, int]:
-    """Rows of each graph (b, longest), padded with the total number of rows; and the size of the smallest graph."""
     sizes = [bounds[graph + 1] - bounds[graph] for graph in graphs]
     longest = max(sizes)
     if longest >= GROUP * MIN_GROUPS:
@@ -100,10 +91,7 @@ def _padded_rows(ptr: Tensor, bounds: list[int], graphs: list[int]) -> tuple[Ten
 
 
 def search_exact(problem: SearchProblem) -> tuple[Tensor, Tensor]:
-    """Find the K largest of ``score[n, m] = <q_n, k_m>`` over the keys m of the graph of n.
-
-    Holds the whole (H, N, M) matrix. Returns index and score as `search_chunked`.
-    """
+    """Search as `search_chunked`, by the whole matrix (H, N, M) of ``<q_n, k_m>``."""
     graph_q, graph_k = (
         torch.arange(problem.num_graphs, device=ptr.device).repeat_interleave(ptr.diff())
         for ptr in (problem.ptr_q, problem.ptr_k)

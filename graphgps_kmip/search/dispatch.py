@@ -37,8 +37,7 @@ def _register(name: str, search: Callable, summary: str, cannot: Reasons, not_pr
     register("search_backend", name, search, summary=summary, **reasons)
 
 
-# All are exact: problem with queries and keys -> (index, score), both (H, N, K). "auto" takes the first one that
-# supports the problem and is preferred for it, else the first one that supports it.
+# "auto" takes the first one that supports the problem and is preferred for it, else the first one that supports it.
 _tree = "fused C kernel with a k-d tree, for few dimensions"
 _register("tree", search_tree, _tree, cpu_not_supported_reasons, tree_not_preferred_reasons)
 _cpu = "fused C kernel for CPUs, compiled at its first use"
@@ -73,12 +72,10 @@ def topk_inner_product(
         num_keys (int, optional): K >= 1; slots beyond the size of a graph have index -1 and score -inf. (default: 10)
         backend (str, optional): a registered search backend, or "auto". (default: "auto")
         read_values (bool, optional): look for values that are not finite, and for inner products that may overflow,
-            which are computed in float64; to read the answer from a GPU makes the host wait. False: all scores are NaN
-            where there is such a value or product. (default: True)
+            which are computed in float64; a GPU's host waits. False: all scores are NaN then. (default: True)
         explain (bool, optional): log (level INFO) which backend is used and why not the others. (default: False)
 
-    Shapes:
-        q (..., N, D), k (..., M, D), ptr (B+1,); index (..., N, K) int64, score (..., N, K) in the dtype of q.
+    Shapes: q (..., N, D), k (..., M, D), ptr (B+1,); index (..., N, K) int64, score (..., N, K) in the dtype of q.
 
     Raises:
         ValueError: inputs that do not fit together, an unknown backend, or one that does not support this problem.
@@ -93,15 +90,8 @@ def topk_inner_product(
 
 
 def _search(
-    q: Tensor,
-    k: Tensor,
-    ptr_q: Tensor | None,
-    ptr_k: Tensor | None,
-    num_keys: int,
-    backend: str,
-    read_values: bool,
+    q: Tensor, k: Tensor, ptr_q: Tensor | None, ptr_k: Tensor | None, num_keys: int, backend: str, read_values: bool
 ) -> tuple[Tensor, Tensor]:
-    """Arguments and results are those of `topk_inner_product`."""
     full = SearchProblem.of(q, k, ptr_q, ptr_k, num_keys, read_values)
     problem = full.searchable()
     search = choose(problem, backend).component

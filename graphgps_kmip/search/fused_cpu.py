@@ -1,20 +1,8 @@
 """Fused C kernel of k-MIP search on a CPU: a score leaves the registers only to enter a list of the K best.
 
-Eight queries are multiplied with 48 keys in registers; a block is processed further only if a score exceeds the
-threshold of its query, the K-th best so far. Three ideas keep that rare and cheap:
-
-* thresholds start from group maxima of the first keys (a value that K maxima exceed, K keys exceed);
-* keys are in descending order of norm, so the search of a query ends once ``|q| |k|`` is below its threshold
-  (Cauchy-Schwarz), as in the norm order of LEMP (Teflioudi et al., 2015);
-* where the CPU multiplies bytes (AVX2 and later, Arm's dot products), 8-bit integers screen the keys against a
-  threshold lowered by a bound on their rounding, and only keys that pass are scored in full: skipped keys cannot be
-  among the K best.
-
-The kernel is ``ops/native/kmip_search.c``; docs/exact-search.md has its measurements.
-
-The k-d tree search for few dimensions (`tree`) prunes exactly by boxes over panels of 48 keys, in the same kernel: in a
-box with centre c and half side lengths e no score exceeds ``sum_i q_i c_i + |q_i| e_i``. Queries are sorted by
-direction, so that eight of them descend together, and start from thresholds that the keys of their neighbours reach.
+Keys are in descending order of norm, as in LEMP (Teflioudi et al., 2015), thresholds start from group maxima, and
+8-bit integers screen the keys; ``tree`` prunes by the boxes of a k-d tree. The kernel is ``ops/native/kmip_search.c``;
+docs/exact-search.md explains and measures it.
 """
 
 from __future__ import annotations
@@ -32,11 +20,9 @@ from graphgps_kmip.search.problem import SearchProblem
 LARGEST = 2**31 - 64  # keys of a graph are counted in 32 bits
 ORDERS = {"given": 0, "norm": 1, "tree": 4}  # as kmip_search.c numbers them
 SCREEN = 2
-# Channels from which the integer screen is faster than the full product (measured, docs/exact-search.md); on Arm by
-# counted instructions, which are fewer from 4 on, but do not show mispredicted branches (commit 748ca4a).
+# Channels from which the integer screen is faster than the full product (docs/exact-search.md; on Arm not measured).
 SCREEN_FROM = {"avx2": 6, "avxvnni": 6, "avx512": 8, "avx512vnni": 7, "dotprod": 5, "i8mm": 5}
-# Up to this K thresholds start from group maxima; above it plain torch is faster where K is more than a SHAREth part of
-# the keys (measured, docs/exact-search.md).
+# Up to this K thresholds start from group maxima; above it plain torch is faster for more than a SHAREth of the keys.
 SEEDED, SHARE = 192, 5
 # Multiplications that take about as long as starting a thread (20 us at 1e11 a second and core).
 THREAD_WORK = 2_000_000
@@ -54,8 +40,7 @@ class ScanCounts(NamedTuple):
 def search_cpu(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Find the K largest inner products for each query, on as many threads as torch uses.
 
-    Of equal scores the key that is visited first is kept. Takes about three copies of the keys of one graph and head.
-    Returns index (H, N, K) int64, -1: missing, and score (H, N, K), -inf: missing.
+    Of equal scores the key that is visited first is kept. Returns index (H, N, K) int64, -1: missing, and score, -inf.
     """
     return scan(problem)[:2]
 
@@ -119,12 +104,10 @@ def num_threads(problem: SearchProblem) -> int:
 
 
 def _largest_graph(problem: SearchProblem) -> int:
-    """Number of keys of the largest graph."""
     return max((end - start for start, end in pairwise(problem.bounds_k)), default=0)
 
 
-# Measured for unit-norm keys (docs/exact-search.md): with more channels nearly all boxes are opened, for fewer keys the
-# build costs more than it saves. The slower the scan of a set of instructions is, the earlier the tree pays.
+# Number of keys from which the tree pays, and of channels up to which (docs/exact-search.md, unit-norm keys).
 TREE_FROM, TREE_FROM_ELSE = {"avx512": 4_000, "avx512vnni": 4_000}, 2_000
 TREE_DIM, TREE_DIM_ELSE = {"portable": 8, "neon": 6}, 5
 # If less than CROWD of the keys are within NEAR of the largest norm, norm order prunes as much (docs/benchmarks.md).
@@ -134,8 +117,7 @@ NEAR, CROWD = 0.8, 0.012
 def search_tree(problem: SearchProblem) -> tuple[Tensor, Tensor]:
     """Find the K largest inner products for each query; graphs of less than 1,024 keys are searched as by ``cpu``.
 
-    Time: O(N log N) to build in each call; then the fraction of pairs that ``scan(problem, "tree")`` reports. Holds the
-    keys three times, and one copy of the queries. Returns index and score as `search_cpu`.
+    Time: O(N log N) to build, then that of the pairs in open boxes. Returns index and score as `search_cpu`.
     """
     return scan(problem, order="tree")[:2]
 

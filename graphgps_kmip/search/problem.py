@@ -20,8 +20,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 class SearchProblem:
     """For each query the ``num_keys`` keys of its own graph with the largest inner product, separately per head.
 
-    Queries and keys have no gradient, and are float32 or float64: half-precision inputs are widened, their products are
-    exact there.
+    Queries and keys have no gradient, and are float32 or float64: half-precision inputs are widened.
     """
 
     q: Tensor  # (H, N, D)
@@ -34,18 +33,11 @@ class SearchProblem:
 
     @classmethod
     def of(
-        cls,
-        q: Tensor,
-        k: Tensor,
-        ptr_q: Tensor | None,
-        ptr_k: Tensor | None,
-        num_keys: int,
-        read_values: bool = True,
+        cls, q: Tensor, k: Tensor, ptr_q: Tensor | None, ptr_k: Tensor | None, num_keys: int, read_values: bool = True
     ) -> SearchProblem:
         """Check the input, flatten the heads, and widen half-precision inputs to float32.
 
-        Arguments, shapes and errors are those of `topk_inner_product`. Without ``read_values`` the largest values are
-        not known, and values that are not finite are not refused.
+        Arguments, shapes and errors are those of `topk_inner_product`.
         """
         _check_tensors(q, k)
         largest = _largest_values(q, k) if read_values else (0.0, 0.0)

@@ -15,10 +15,7 @@ _current: ContextVar[Memo | None] = ContextVar("search memo", default=None)
 
 
 class Memo:
-    """Results of the searches of a module, in order: recorded once, returned whenever the module is recomputed.
-
-    Stores score, and index in int32 where that is enough: 8 bytes per head, query and slot.
-    """
+    """Results of the searches of a module, in order: recorded once, returned whenever the module is recomputed."""
 
     def __init__(self) -> None:
         self.results: list[Result] = []

@@ -1,11 +1,8 @@
 """Triton kernel of k-MIP search on a GPU, host side: scores stay in registers, most of them in low precision only.
 
 Like flash attention (Dao et al. 2022) it walks tiles of queries against tiles of keys, with the K best so far in place
-of the running softmax. Two bounds save work without changing the result. A score is computed in the input's precision
-only if its low-precision value plus an error bound exceeds the query's K-th best. Keys are in descending order of norm,
-so that a tile ends once no remaining key can exceed it (Cauchy-Schwarz; Teflioudi and Gemulla 2016, LEMP).
-
-A self-check compares the kernels with plain torch once per process, before "auto" uses them.
+of the running softmax. A score is computed in full only if its low-precision value plus an error bound exceeds the
+K-th best; keys are in descending order of norm (Teflioudi and Gemulla 2016, LEMP).
 """
 
 from __future__ import annotations
@@ -22,8 +19,7 @@ from graphgps_kmip.ops.triton_check import failure, is_installed, is_interpretin
 from graphgps_kmip.search.chunked import search_exact
 from graphgps_kmip.search.problem import SearchProblem
 
-# Low precision -> dtype and largest relative error of rounding to it (tensor cores cut float32 to tf32, they do not
-# round). "exact" screens nothing.
+# Low precision -> dtype and largest relative error (tensor cores cut float32 to tf32). "exact" screens nothing.
 PRECISIONS = {
     "fp16": (torch.float16, 2**-11),
     "bf16": (torch.bfloat16, 2**-8),
@@ -55,8 +51,7 @@ class Tiling(NamedTuple):
         return {"num_warps": self.warps, "maxnreg": self.registers or None}
 
 
-# What is measured for large graphs: tilings that spill few registers, or have few instructions for each pair, by the
-# machine code for capabilities 8.0, 9.0 and 10.0.
+# What is measured for large graphs: tilings that spill few registers, or have few instructions for each pair.
 TILINGS = (
     Tiling(64, 32, 8, 4), Tiling(128, 32, 8, 8), Tiling(64, 64, 4, 4, 128), Tiling(32, 64, 4, 4), Tiling(32, 32, 4, 2)
 )  # fmt: skip
@@ -67,24 +62,18 @@ def search_triton(
 ) -> tuple[Tensor, Tensor]:
     """Find the K largest inner products for each query; every precision gives the same exact answer.
 
-    A candidate of the screening is scored again before it may enter the K best, so no query has to be redone: with
-    e = eps(dtype), each score is at least the true K-th largest minus 4 D e |q| max|k|. The returned scores are summed
-    once more, over the dimensions in order, independent of precision and tiling. Of equal scores the lower index comes
-    first; which of several equal K-th ones is kept is not specified, but repeatable.
-
-    Time: N M screened scores, fewer where norms differ. A block of keys with more candidates than K (ties, or the first
-    blocks) is scored whole. The worst case are scores that increase from block to block: K + 1 rounds of insertion for
-    each block. Memory: three copies of q and k.
+    With e = eps(dtype), each score is at least the true K-th largest minus 4 D e |q| max|k|. Returned scores do not
+    depend on precision and tiling. Of equal scores the lower index comes first; which of several equal K-th ones is
+    returned is repeatable. Time: N M screened scores, fewer where norms differ. Memory: three copies of q and k.
 
     Args:
         problem (SearchProblem): the search problem, float32 or float64.
         precision (str, optional): of the screening: "fp16" (fastest and no less accurate than "tf32"), "bf16", "tf32",
             or "exact" (none). (default: "fp16")
-        tiling (Tiling, optional): sizes of the tiles; None: those of `choose_tiling`, and for large problems the
-            fastest of `TILINGS` on this card, which Triton measures at the first search of a class. (default: None)
+        tiling (Tiling, optional): None: `choose_tiling`, or for large problems the fastest of `TILINGS`, which Triton
+            measures at the first search of a class. (default: None)
 
-    Shapes:
-        returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
+    Shapes: returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
     """
     if precision not in PRECISIONS:
         raise InputError(f"unknown precision {precision!r} of search_triton, allowed are {', '.join(PRECISIONS)}")
@@ -122,10 +111,7 @@ def search_triton(
 
 
 def choose_tiling(problem: SearchProblem) -> Tiling:
-    """Tiles as large as the registers allow, unless the graphs are smaller or too few programs would be left.
-
-    Every tile reads all keys of its graph. Estimated from instructions and bytes, not measured.
-    """
+    """Tiles as large as the registers allow, unless the graphs are smaller or too few programs would be left."""
     mean_q, mean_k = problem.q.size(1) // problem.num_graphs, problem.k.size(1) // problem.num_graphs
     width, slots = power_above(problem.q.size(-1)), power_above(problem.num_keys)
     largest = min(mean_q, problem.num_heads * problem.q.size(1) // PROGRAMS, 16 if width * slots > 1024 else 128)
@@ -173,10 +159,9 @@ def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
 
 
 def _unit_scale(x: Tensor, per_row: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Divide rows, or heads, by the power of two above their (largest) norm, which is exact.
+    """Divide rows, or heads, by the power of two above their (largest) norm: x, norms (rounded up), scale.
 
-    Half precision then neither overflows nor underflows, and all error bounds are relative to 1. Returns x (H, N, D),
-    norms (H, N) float32 rounded up, and scale (H, N or 1, 1).
+    Half precision then neither overflows nor underflows, and all error bounds are relative to 1.
     """
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64)  # (H, N, 1)
     largest = norm if per_row else norm.amax(1, keepdim=True)

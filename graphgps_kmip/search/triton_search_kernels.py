@@ -1,8 +1,4 @@
-"""Triton kernel of k-MIP search, device side; importing this file imports triton, which is optional.
-
-One program finds the K best keys for a tile of queries of one graph and head. Scores live in registers only, and one
-costs a product on the tensor cores and a maximum unless it could belong to the K best.
-"""
+"""Triton kernel of k-MIP search, device side; importing this file imports triton, which is optional."""
 
 from __future__ import annotations
 
@@ -143,8 +139,7 @@ def _insert(
 ):  # fmt: skip
     """Score the candidates of each row again, in descending order; a better one replaces the worst of the K best.
 
-    Ends when no candidate is left. Without margin that is after K + 1 rounds at most: scores fall, so none can pass K
-    that came before it.
+    Without margin it ends after K + 1 rounds at most.
     """
     score = tl.where(inside[None, :], score, float("-inf"))
     dims = tl.arange(0, WIDTH)[None, :]
@@ -170,10 +165,7 @@ def _insert(
 
 @triton.jit
 def _store(index, score, q, k, order, rows, real, at, num_keys, D: tl.constexpr, WIDTH: tl.constexpr):
-    """Write the slots by descending score, of equal ones the lower index first, missing ones last.
-
-    Scores are summed again, in the order of the dimensions, independent of the tiles.
-    """
+    """Write the slots by descending score, summed again independent of the tiles; equal ones by index."""
     present = at >= 0
     keys = tl.load(order + at, mask=present, other=-1)
     total = tl.zeros(at.shape, q.dtype.element_ty)

@@ -1,7 +1,4 @@
-"""Losses (registry kind ``loss``, ``model.loss_fun``) as (total, weight) with loss = total / weight.
-
-In this form several processes can reduce them exactly.
-"""
+"""Losses (registry kind ``loss``, ``model.loss_fun``) as (total, weight), which several processes reduce exactly."""
 
 from __future__ import annotations
 
@@ -20,9 +17,7 @@ Reduce = Callable[[Tensor], Tensor]  # sums a tensor over the processes; only cl
 Terms = tuple[Tensor, Tensor]  # (total, weight)
 Loss = Callable[..., Terms]
 
-# Stands for "nothing counted": total / 1e-30 is a finite 0 with finite gradients, and 1e-30 + 1 == 1 in any dtype,
-# so a process without labels does not change the sum of the weights.
-NO_WEIGHT = 1e-30
+NO_WEIGHT = 1e-30  # where nothing counts: 0 / 1e-30 is a finite 0 with finite gradients, and 1e-30 + 1 == 1
 
 
 def squeeze(tensor: Tensor) -> Tensor:
@@ -186,10 +181,7 @@ LOSSES: dict[str, tuple[dict[str, Loss], str]] = {
         },
         "cross entropy; several classes, two classes (one logit), several labels (NaN = unknown), pairs or words",
     ),
-    "subtoken_cross_entropy": (
-        {"subtoken_prediction": cross_entropy_words},
-        "cross_entropy of words under ogb's name",
-    ),
+    "subtoken_cross_entropy": ({"subtoken_prediction": cross_entropy_words}, "cross_entropy of words under ogb's name"),
     "weighted_cross_entropy": (
         {"classification_multi": weighted_cross_entropy_multi, "classification_binary": weighted_cross_entropy_binary},
         "cross entropy with class weights (n - n_c) / n from the batch",

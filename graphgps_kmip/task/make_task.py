@@ -16,19 +16,10 @@ from graphgps_kmip.task.losses import full_precision, squeeze, summed
 from graphgps_kmip.task.metrics import Metric, most_probable
 from graphgps_kmip.task.task import Task
 
-
-def _log_softmax(pred: Tensor) -> Tensor:
-    return F.log_softmax(full_precision(pred), dim=-1)
-
-
-def _sigmoid(pred: Tensor) -> Tensor:
-    return full_precision(pred).sigmoid()
-
-
 # Several labels keep their raw outputs, as in GraphGPS: a float32 sigmoid would tie confident scores.
 SCORES: dict[str, Callable[[Tensor], Tensor]] = {
-    "classification_multi": _log_softmax,
-    "classification_binary": _sigmoid,
+    "classification_multi": lambda pred: F.log_softmax(full_precision(pred), dim=-1),
+    "classification_binary": lambda pred: full_precision(pred).sigmoid(),
     "classification_multilabel": full_precision,
     "regression": full_precision,
     "link_ranking": full_precision,
@@ -66,7 +57,6 @@ def _judge_split(score: Tensor, true: Tensor, form: Metric, thresh: float) -> fl
 
 
 def _choose_metric(metric_best: str, metric_agg: str, metrics: Iterable[str]) -> tuple[str, bool]:
-    """Return the value that selects the epoch and whether more of it is better."""
     if metric_best in ("auto", "loss"):
         return "loss", False
     if metric_best not in metrics:

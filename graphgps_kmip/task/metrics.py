@@ -1,8 +1,7 @@
 """Metrics (registry kind ``metric``) of a whole split: classification, regression, link ranking (MRR, Hits@k), words.
 
-They equal scikit-learn's (ogb's for several labels) on every edge case tested. Area under the ROC curve and average
-precision are our own: torchmetrics passes logits through a float32 sigmoid, which ties confident scores, and counts a
-class without positives as an area of 0; two sorts and a merge are also several times faster.
+They equal scikit-learn's (ogb's for several labels). Area under the ROC curve and average precision are not those of
+torchmetrics, whose float32 sigmoid of logits ties confident scores.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ def load_torchmetric(name: str, **fixed: Any) -> Callable[..., Tensor]:
 
 
 def _sorted_parts(score: Tensor, true: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores of the positives and those of the negatives, each in increasing order."""
     score, true = score.cpu().numpy(), true.bool().cpu().numpy()
     return np.sort(score[true]), np.sort(score[~true])
 
@@ -70,9 +68,7 @@ def average_precision(score: Tensor, true: Tensor) -> float:
 def r2(score: Tensor, true: Tensor) -> float:
     """Share of the variance explained; a constant target gives 1 if it is met exactly, else 0; nan below two rows.
 
-    Written here because torchmetrics calls a residual below 1e-4 a perfect fit, whatever the unit.
-
-    Shapes: `(N,)` each.
+    torchmetrics calls a residual below 1e-4 a perfect fit. Shapes: `(N,)` each.
     """
     if len(true) < 2:
         return float("nan")

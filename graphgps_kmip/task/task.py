@@ -23,12 +23,10 @@ class Task:
     Args:
         name: `classification_multi`, `classification_binary`, `classification_multilabel`, `regression`,
             `link_ranking` (logits and ranks of pairs), `link_prediction` (logits of pairs) or `subtoken_prediction`.
-        loss: `loss(pred, true, all_reduce=identity) -> (total, weight)`, two scalars; the loss is `total / weight`,
-            over several processes `sum of totals / sum of weights`. `all_reduce` sums a tensor over the processes
-            and returns the sum. `weight` has no gradient and is always positive: where nothing counts (no rows, no
-            labels) `total` is 0 and `weight` is 1e-30, which adds nothing to a sum of real weights.
-        score: raw model output -> input of the metrics (log-softmax, sigmoid, most probable words, or the output
-            itself), in float32, or float64 where the output is.
+        loss: `loss(pred, true, all_reduce=identity) -> (total, weight)`; the loss is `total / weight`, summed over the
+            processes, which `all_reduce` does for a tensor. `weight` has no gradient; where nothing counts `total` is 0
+            and `weight` 1e-30.
+        score: raw model output -> input of the metrics, in float32, or float64 where the output is.
         metrics: name -> `metric(score, true) -> float` over a whole split; nan where it is not defined.
         metric_best: the value that selects the epoch: a key of `metrics`, or `"loss"`.
         maximize: True if a larger `metric_best` is better.

@@ -14,8 +14,8 @@ from graphgps_kmip.mpnn.message_passing import with_own_loops
 from graphgps_kmip.ops import host_copies
 from graphgps_kmip.ops.host_copies import (
     compute_once,
+    find_copy,
     host_copy,
-    known_copy,
     on_device,
     remember,
     remember_batch,
@@ -35,22 +35,22 @@ def test_a_tensor_on_the_cpu_is_its_own_copy() -> None:
     tensor = torch.arange(3)
     assert host_copy(tensor) is tensor
     assert remember(tensor, torch.zeros(3)) is tensor
-    assert known_copy(tensor) is tensor
+    assert find_copy(tensor) is tensor
 
 
 def test_a_copy_is_found_by_the_tensor_and_not_by_others_of_the_same_size() -> None:
     tensor, copy = remembered_tensor([0, 4, 9])
     assert host_copy(tensor) is copy
-    assert known_copy(torch.empty_like(tensor)) is None
-    assert known_copy(tensor.diff()) is None
+    assert find_copy(torch.empty_like(tensor)) is None
+    assert find_copy(tensor.diff()) is None
 
 
 def test_a_tensor_that_is_changed_in_place_has_no_copy_any_more() -> None:
     tensor, copy = remembered_tensor([0, 4, 9])
     tensor[1:].add_(1)  # by a view
-    assert known_copy(tensor) is None
+    assert find_copy(tensor) is None
     remember(tensor, copy + 1)
-    assert known_copy(tensor).tolist() == [1, 5, 10]
+    assert find_copy(tensor).tolist() == [1, 5, 10]
 
 
 def test_copies_live_as_long_as_their_tensors() -> None:

@@ -18,7 +18,7 @@ from graphgps_kmip.compat.parameter_renaming import finder, rename_parameters
 from graphgps_kmip.errors import CheckpointError
 from tests.compat.pair_files import PPGT as PPGT_FILES
 from tests.compat.pair_files import build, load, shapes_of
-from tests.networks.test_grit_network import grit
+from tests.networks.test_network_settings import grit
 
 FILE = Path("there.ckpt")
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")

@@ -33,7 +33,7 @@ from graphgps_kmip.encoding.graphormer_bias import GraphToken
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.data_loading import load_configured
 from graphgps_kmip.gym.network_building import build_network
-from graphgps_kmip.networks.network_settings import known_keys
+from graphgps_kmip.networks.network_settings import network_keys
 from graphgps_kmip.ranges import default_of
 from tests.gym.networks import DATA, configure
 from tests.processes import python
@@ -59,7 +59,7 @@ def test_every_quirk_is_a_value_of_the_keys_of_faults_that_is_not_their_default(
 
 
 def test_no_component_has_a_key_of_a_fault() -> None:
-    assert not FAULTS.keys() & known_keys().keys()
+    assert not FAULTS.keys() & network_keys().keys()
 
 
 @pytest.mark.parametrize(("setting", "settings"), zip(VARIANTS, NETWORKS, strict=True))

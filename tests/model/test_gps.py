@@ -1,4 +1,4 @@
-"""GPS layers and layers without attention: formulas, edge features, states, and where they drop entries."""
+"""GPS layers, layers without attention and GraphLayerNorm: formulas, edge features, states, dropped entries."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 from torch_geometric.data import Batch, Data
+from torch_geometric.nn import LayerNorm
 
 from graphgps_kmip.attention import GraphContext, KMIPAttention
 from graphgps_kmip.compat.public_faults import EdgeNormOnNodesEncoder
@@ -23,6 +24,7 @@ from graphgps_kmip.model import (
     input_layers,
 )
 from graphgps_kmip.model.feature_encoding import UnitRows
+from graphgps_kmip.model.norms import GraphLayerNorm
 from graphgps_kmip.mpnn import GINE, GatedGCN
 
 
@@ -53,8 +55,6 @@ def graphs(sizes: tuple[int, ...] = (5, 1, 9)) -> list[Data]:
 
 
 class AddsOne(nn.Module):
-    """Message passing that adds 1 to the edge features and sends them to the targets."""
-
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> tuple[Tensor, Tensor]:
         return torch.zeros_like(x).index_add(0, edge_index[1], edge_attr), edge_attr + 1
 
@@ -87,8 +87,6 @@ def test_the_norm_of_edges_acts_on_nodes_where_the_fault_of_graphgym_is_repeated
 
 
 class Counting(nn.Module):
-    """Carries a state: how many layers it has seen."""
-
     def initial_state(self, context: GraphContext) -> Tensor:
         return torch.zeros(context.num_graphs)
 
@@ -168,8 +166,6 @@ CONTEXT = GraphContext(torch.zeros(N, dtype=torch.long), torch.tensor([0, N]), t
 
 
 class Message(nn.Module):
-    """Message passing that sends the same to every node."""
-
     def __init__(self, value: float, internal_residual: bool = False) -> None:
         super().__init__()
         self.value, self.internal_residual = value, internal_residual
@@ -210,3 +206,42 @@ def test_the_ffn_drops_after_its_activation_and_at_its_end_and_the_residual_arou
     h = torch.full_like(x, 3.0)
     inner = dropout(nn.functional.gelu(first(h)), P)
     torch.testing.assert_close(got, h + dropout(last(inner), P), rtol=0, atol=0)
+
+
+BATCH = torch.tensor([0] * 5 + [1] + [3] * 7)  # graph 2 has no node, graph 1 a single one
+
+
+def pair(dtype: torch.dtype = torch.float64) -> tuple[GraphLayerNorm, LayerNorm, Tensor]:
+    norm, reference = GraphLayerNorm(6).to(dtype), LayerNorm(6, mode="graph").to(dtype)
+    for parameter in norm.parameters():
+        torch.nn.init.normal_(parameter)
+    reference.load_state_dict(norm.state_dict())
+    return norm, reference, (3 + 2 * torch.randn(len(BATCH), 6)).to(dtype)
+
+
+def test_values_and_gradients_are_torch_geometrics() -> None:
+    norm, reference, x = pair()
+    cotangent, results = torch.randn_like(x), []
+    for layer in (norm, reference):
+        leaf = x.clone().requires_grad_()
+        out = layer(leaf, BATCH, 4)
+        (out * cotangent).sum().backward()
+        results.append([out, leaf.grad, layer.weight.grad, layer.bias.grad])
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("nodes", [0, 1])
+def test_no_nodes_and_a_single_one_are_finite(nodes: int) -> None:
+    x = torch.randn(nodes, 6, requires_grad=True)
+    out = GraphLayerNorm(6)(x, torch.zeros(nodes, dtype=torch.long), 1)
+    out.sum().backward()
+    assert out.shape == (nodes, 6)
+    assert torch.isfinite(x.grad).all()
+
+
+def test_halves_are_normalised_in_float32() -> None:
+    norm, _, x = pair(torch.float32)
+    expected = norm(x, BATCH, 4)
+    out = norm.bfloat16()(x.bfloat16(), BATCH, 4)
+    assert out.dtype == torch.bfloat16
+    torch.testing.assert_close(out.float(), expected, rtol=3e-2, atol=3e-2)

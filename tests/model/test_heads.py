@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.model import EdgeHead, GraphHead, NodeHead, SequenceHead, prediction_heads
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.model.prediction_heads import LinearHead, PairHead, linear_head_widths, mlp, san_graph_head
@@ -67,15 +68,17 @@ RECORDS = {
 @pytest.mark.parametrize("file", RECORDS)
 def test_outputs_and_gradients_equal_the_recorded_head(file: str) -> None:
     dim_out, layers, pooling, norm = RECORDS[file]
-    record = load(f"F_model/{file}")
-    head = LinearHead(8, dim_out, layers, pooling, norm=norm).double()
+    head = LinearHead(8, dim_out, layers, pooling, norm=norm)
+    check_recorded(head, f"F_model/{file}", lambda name: name.replace("post_pooling_norm", "norm.module"))
 
+
+def check_recorded(head: nn.Module, file: str, rename: Callable[[str], str]) -> None:
     def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         batch = Batch(x=inputs["x"], batch=inputs["batch"], y=torch.zeros(1))
         batch._num_graphs = int(inputs["batch"][-1]) + 1
         return {"pred": head(batch)[0]}
 
-    check(head, forward, record, lambda name: name.replace("post_pooling_norm", "norm.module"))
+    check(head.double(), forward, load(file), rename)
 
 
 def test_hidden_layers_keep_the_width_or_halve_it_and_are_never_narrower_than_the_output() -> None:
@@ -95,40 +98,47 @@ def test_hidden_rows_of_a_head_have_length_one_where_asked() -> None:
         assert any(isinstance(module, UnitRows) for module in head.modules())
 
 
-def graphs() -> Batch:
-    torch.manual_seed(0)
-    return Batch.from_data_list([Data(x=torch.randn(n, 4), y=torch.tensor([n]), num_nodes=n) for n in (2, 3, 4)])
-
-
 def test_the_class_token_is_read_in_place_of_the_nodes() -> None:
-    head, batch = LinearHead(4, 2, pooling="cls_token"), graphs()
+    head, graphs = LinearHead(4, 2, pooling="cls_token"), batch()
     with pytest.raises(InputError, match="class_token to ppgt.node_features"):
-        head(batch)
-    batch.class_token = torch.randn(3, 4)
-    torch.testing.assert_close(head(batch)[0], head.mlp(batch.class_token))
+        head(graphs)
+    graphs.class_token = torch.randn(3, 4)
+    torch.testing.assert_close(head(graphs)[0], head.mlp(graphs.class_token))
 
 
 def test_of_one_graph_divided_by_masks_only_the_nodes_of_the_split_are_predicted() -> None:
-    head, batch = LinearHead(4, 2, pooling=None), graphs()
-    batch.y = torch.arange(9)
-    everything, labels = head(batch)
-    assert torch.equal(labels, batch.y)
-    batch.train_mask = torch.tensor([True, False, False, True, False, True, False, False, False])
-    batch.val_mask, batch.split = ~batch.train_mask, "train"
-    pred, labels = head(batch)
+    head, graphs = LinearHead(4, 2, pooling=None), batch()
+    graphs.y = torch.arange(6)
+    everything, labels = head(graphs)
+    assert torch.equal(labels, graphs.y)
+    graphs.train_mask = torch.tensor([True, False, False, True, False, True])
+    graphs.val_mask, graphs.split = ~graphs.train_mask, "train"
+    pred, labels = head(graphs)
     assert labels.tolist() == [0, 3, 5]
-    torch.testing.assert_close(pred, everything[batch.train_mask])
-    batch.split = "val"
-    assert head(batch)[1].tolist() == [1, 2, 4, 6, 7, 8]
-    batch.y = torch.arange(3)
-    assert len(LinearHead(4, 2)(batch)[0]) == 3, "a graph is predicted from all of its nodes"
+    torch.testing.assert_close(pred, everything[graphs.train_mask])
+    graphs.split = "val"
+    assert head(graphs)[1].tolist() == [1, 2, 4]
+    graphs.y = torch.arange(3)
+    assert len(LinearHead(4, 2)(graphs)[0]) == 3, "a graph is predicted from all of its nodes"
 
 
-def test_what_cannot_be_built_is_refused() -> None:
-    with pytest.raises(InputError, match="gnn.layers_post_mp 0"):
-        LinearHead(4, 2, 0)
-    with pytest.raises(ConfigError, match="post_pooling_norm: unknown name 'batchnorm'. Did you mean batch_norm"):
-        LinearHead(4, 2, norm="batchnorm")
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: LinearHead(4, 2, 0), "gnn.layers_post_mp 0"),
+        (
+            lambda: LinearHead(4, 2, norm="batchnorm"),
+            "post_pooling_norm: unknown name 'batchnorm'. Did you mean batch_",
+        ),
+        (lambda: san_graph_head(3, 1), "gnn.dim_inner is 3: set it to 4 or more"),
+        (lambda: san_graph_head(8, 1, "median"), "model.graph_pooling"),
+        (lambda: EdgeHead(4, decoding="euclid"), "unknown model.edge_decoding 'euclid': choose one of dot"),
+        (lambda: EdgeHead(4)(batch()), "edge_label_index"),
+    ],
+)
+def test_what_cannot_be_built_or_called_is_refused_by_key(build: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()
 
 
 @pytest.mark.parametrize(("pooling", "pool"), [("add", torch.sum), ("mean", torch.mean), ("max", torch.amax)])
@@ -145,25 +155,11 @@ def test_a_graph_is_predicted_from_its_pooled_nodes(pooling: str, pool: object) 
 
 @pytest.mark.parametrize(("halvings", "dim_out"), [(1, 3), (2, 1)])
 def test_outputs_and_gradients_equal_the_recorded_head_of_grit(halvings: int, dim_out: int) -> None:
-    head = san_graph_head(8, dim_out, "add", halvings).double()
-
-    def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        batch = Batch(x=inputs["x"], batch=inputs["batch"], y=torch.zeros(1))
-        batch._num_graphs = int(inputs["batch"][-1]) + 1
-        return {"pred": head(batch)[0]}
-
     def rename(name: str) -> str:
         _, number, rest = name.split(".")
         return f"mlp.{2 * int(number)}.{rest}"
 
-    check(head, forward, load(f"G_grit/head_san_graph_L{halvings}"), rename)
-
-
-def test_a_width_that_vanishes_and_an_unknown_pooling_are_refused_by_key() -> None:
-    with pytest.raises(ValueError, match="gnn.dim_inner is 3: set it to 4 or more"):
-        san_graph_head(3, 1)
-    with pytest.raises(ValueError, match="model.graph_pooling"):
-        san_graph_head(8, 1, "median")
+    check_recorded(san_graph_head(8, dim_out, "add", halvings), f"G_grit/head_san_graph_L{halvings}", rename)
 
 
 def graph(n: int, edges: list[tuple[int, int]]) -> Data:
@@ -235,7 +231,6 @@ def labelled_batch() -> Batch:
 
 
 def by_hand(data: Data, scores: Tensor) -> Tensor:
-    """Count the ranks of one graph, pair by pair; scores (N, N)."""
     pairs = list(zip(*data.edge_label_index.tolist(), data.edge_label.tolist(), strict=True))
     positive = {(i, j) for i, j, label in pairs if label}
     rows = []
@@ -281,13 +276,6 @@ def test_equal_scores_share_the_mean_of_their_places() -> None:
     x = torch.tensor([[1.0], [2.0], [2.0], [2.0], [5.0]])
     pred, _ = head(Batch.from_data_list([labelled_graph(5, [(0, 1)], [], x=x)]))
     assert pred[0].tolist() == [2.0, 1.0, 3.0, 3.0, 3.0]  # after 5, in the middle of three
-
-
-def test_an_unknown_decoding_and_graphs_without_labelled_pairs_are_refused() -> None:
-    with pytest.raises(ValueError, match="unknown model.edge_decoding 'euclid': choose one of dot"):
-        EdgeHead(DIM, decoding="euclid")
-    with pytest.raises(ValueError, match="edge_label_index"):
-        EdgeHead(DIM)(Batch.from_data_list([Data(x=torch.ones(2, DIM))]))
 
 
 def test_predictions_and_ranks_match_the_recorded_original() -> None:

@@ -1,4 +1,4 @@
-"""The laws of layers in a network of them: batch independence, order, tiny graphs, recomputation, dtype."""
+"""The laws of layers in a network of them: batch independence, order, tiny graphs, dtype, recomputation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import (
@@ -25,6 +25,7 @@ from graphgps_kmip.model import (
     GNNLayer,
     GPSLayer,
     GPSModel,
+    GraphHead,
     GraphormerLayer,
     LayerRecipe,
     NodeHead,
@@ -33,6 +34,7 @@ from graphgps_kmip.model import (
 from graphgps_kmip.model.spexphormer_model import SpexphormerLayer
 from graphgps_kmip.model.transformer_layers import PostNormLayer, san_norms
 from graphgps_kmip.mpnn import GCN, GINE, GatedGCN
+from graphgps_kmip.search import dispatch
 
 DIM, HEADS = 8, 2
 
@@ -103,35 +105,51 @@ def test_training_reaches_every_parameter_also_on_one_node(network: GPSModel) ->
     assert {name for name in silent if not name.endswith(("edge_norm.module.weight", "edge_norm.module.bias"))} == set()
 
 
-def test_layers_computed_again_give_the_same_gradients(network: GPSModel) -> None:
-    network.train()
-    again, data = copy.deepcopy(network), Batch.from_data_list([graph(5, 9), graph(2, 2)])
-    again.recompute = True
-    for model in (network, again):
-        torch.manual_seed(2)
-        model(data.clone())[0].square().sum().backward()
-    for expected, parameter in zip(network.parameters(), again.parameters(), strict=True):
-        torch.testing.assert_close(parameter.grad, expected.grad)
+def model(attention: type[nn.Module], dropout: float = 0.3) -> GPSModel:
+    torch.manual_seed(0)
+    layers = [GPSLayer(DIM, GatedGCN(DIM, dropout), attention(DIM, 2, dropout), dropout) for _ in range(3)]
+    return GPSModel(FeatureEncoder(DIM, None, None), layers, GraphHead(DIM, 2)).double()
 
 
-def test_eval_repeats_itself_and_survives_a_state_dict(network: GPSModel, request: pytest.FixtureRequest) -> None:
-    data = Batch.from_data_list([graph(15, 9), graph(1)])
-    expected = network(data.clone())[0]
-    assert torch.equal(network(data.clone())[0], expected)
-    layers = [LAYERS[request.node.callspec.params["network"]]() for _ in range(2)]
-    other = GPSModel(FeatureEncoder(DIM, None, None), layers, NodeHead(DIM, 3)).double().eval()
-    other.load_state_dict(network.state_dict())
-    assert torch.equal(other(data)[0], expected)
+def graphs() -> Batch:
+    torch.manual_seed(1)
+    return Batch.from_data_list([graph(12, 30), graph(1, 0), graph(7, 9)])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_narrow_numbers_stay_close_to_wide_ones(network: GPSModel, dtype: torch.dtype) -> None:
-    if dtype == torch.bfloat16 and any(isinstance(module, GatedGCN) for module in network.modules()):
-        pytest.skip("torch's batch norm of edges takes no sums in float32 beside weights in bfloat16")
-    data = Batch.from_data_list([graph(6, 12)])
-    expected = network(data.clone())[0]
-    data.x, data.edge_attr = data.x.to(dtype), data.edge_attr.to(dtype)
-    narrow = network.to(dtype)(data)[0]
-    assert narrow.dtype == dtype
-    tolerance = 1e-4 if dtype == torch.float32 else 0.2
-    torch.testing.assert_close(narrow.double(), expected, rtol=tolerance, atol=tolerance)
+def step(net: GPSModel) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor]]:
+    pred, _ = net(graphs())  # which sets the seed of dropout, too
+    pred.square().sum().backward()
+    return pred.detach(), {name: p.grad for name, p in net.named_parameters()}, dict(net.named_buffers())
+
+
+@pytest.mark.parametrize("attention", [KMIPAttention, FullAttention])
+def test_predictions_gradients_and_running_statistics_are_those_of_kept_layers(attention: type[nn.Module]) -> None:
+    plain = model(attention)
+    other = copy.deepcopy(plain)
+    other.recompute = True
+    for again, expected in zip(step(other), step(plain), strict=True):
+        torch.testing.assert_close(again, expected, rtol=0, atol=1e-14)
+
+
+def test_no_search_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches, search = [], dispatch._topk_inner_product
+    monkeypatch.setattr(dispatch, "_topk_inner_product", lambda *args: (searches.append(1), search(*args))[1])
+    net = model(KMIPAttention)
+    net.recompute = True
+    step(net)
+    assert len(searches) == 3  # one a layer
+    value = net(graphs())[0].square().sum()
+    grads = [torch.autograd.grad(value, net.parameters(), retain_graph=True, allow_unused=True) for _ in range(2)]
+    torch.testing.assert_close(*grads, rtol=0, atol=0)  # layers are computed again in both
+    assert len(searches) == 6
+
+
+def test_what_is_kept_for_the_backward_pass_does_not_hold_the_inside_of_layers() -> None:
+    def count_bytes(recompute: bool) -> int:
+        net, sizes = model(FullAttention), []
+        net.recompute = recompute
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: (sizes.append(t.nbytes), t)[1], lambda t: t):
+            net(graphs())
+        return sum(sizes)
+
+    assert count_bytes(True) < count_bytes(False) / 5

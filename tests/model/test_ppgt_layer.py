@@ -48,11 +48,7 @@ RECORDS = {
 
 
 def layer_of(
-    norm: str = "ada_rms_norm",
-    ratio: float = 2,
-    swiglu: bool = False,
-    dim_pair: int = 0,
-    key_norm: str = "fixed",
+    norm: str = "ada_rms_norm", ratio: float = 2, swiglu: bool = False, dim_pair: int = 0, key_norm: str = "fixed"
 ) -> PPGTLayer:
     attention = SimplifiedL2Attention(8, 2, dim_pair=dim_pair, key_norm=key_norm)
     ffn = SwiGLU(8, ratio) if swiglu else feed_forward(8, ratio)

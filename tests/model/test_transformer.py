@@ -8,25 +8,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, layer_norm
-from torch_geometric.data import Batch, Data
+from torch_geometric.data import Batch
 
 from graphgps_kmip.attention import ExphormerAttention, GraphContext, SampledEdgeAttention
 from graphgps_kmip.attention.san import SANAttention
 from graphgps_kmip.model import FeatureEncoder, GPSModel, GraphormerLayer, NodeHead, TransformerLayer
 from graphgps_kmip.model.spexphormer_model import SpexphormerLayer
 from graphgps_kmip.model.transformer_layers import PostNormLayer, san_norms
+from tests.model.test_layer_laws import graph
 
 DIM, HEADS = 8, 2
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
-
-
-def graph(nodes: int, edges: int = 0) -> Data:
-    return Data(
-        x=torch.randn(nodes, DIM, dtype=torch.float64),
-        edge_index=torch.randint(0, nodes, (2, edges)),
-        edge_attr=torch.randn(edges, DIM, dtype=torch.float64),
-        y=torch.tensor([0]),
-    )
 
 
 def graphs() -> Batch:
@@ -35,8 +27,6 @@ def graphs() -> Batch:
 
 
 class Doubled(nn.Module):
-    """An attention whose formula a test can write down."""
-
     def forward(self, x: Tensor, context: GraphContext) -> Tensor:
         return 2 * x + context.num_graphs
 
@@ -129,8 +119,6 @@ NODES, TARGETS = 8, 5
 
 
 class Sum(nn.Module):
-    """A stand-in for an attention: adds up neighbours, and counts its calls in the state."""
-
     def forward(self, x: Tensor, context: GraphContext, state: int) -> tuple[Tensor, int]:
         source, target = context.edge_index
         return torch.zeros_like(x).index_add(0, target, x[source]), state + 1

@@ -33,8 +33,6 @@ LAYERS |= {
 
 
 class Graph(NamedTuple):
-    """Inputs of a layer."""
-
     x: Tensor
     edge_index: Tensor
     edge_attr: Tensor
@@ -56,7 +54,6 @@ def make_graph(num_nodes: int, num_edges: int | None = None, seed: int = 0) -> G
 
 
 def joined(graphs: list[Graph]) -> Graph:
-    """Put graphs side by side as a mini-batch does."""
     starts = [sum(len(graph.x) for graph in graphs[:i]) for i in range(len(graphs))]
     edges = torch.cat([graph.edge_index + start for graph, start in zip(graphs, starts, strict=True)], dim=1)
     x, edge_attr, encoding = (
@@ -66,25 +63,23 @@ def joined(graphs: list[Graph]) -> Graph:
 
 
 def build(name: str) -> nn.Module:
-    """Make the layer of a case, float64, in eval mode, the same weights at each call."""
     torch.manual_seed(0)
     return LAYERS[name]().double().eval()
 
 
 def call(layer: nn.Module, graph: Graph, x: Any = None, encoding: Any = None) -> tuple[Tensor, Tensor]:
-    """Call a layer on a graph, with other node features or another encoding where they are given."""
     x, encoding = graph.x if x is None else x, graph.encoding if encoding is None else encoding
-    given = encoding if getattr(layer, "gate", None) is not None else None
-    return layer(x, graph.edge_index, graph.edge_attr, given)
+    read_encoding = encoding if getattr(layer, "gate", None) is not None else None
+    return layer(x, graph.edge_index, graph.edge_attr, read_encoding)
 
 
 def check_gradients(
-    found: Sequence[Tensor], expected: Sequence[Tensor], inputs: Sequence[Tensor | None], tolerance: float
+    results: Sequence[Tensor], expected: Sequence[Tensor], inputs: Sequence[Tensor | None], tolerance: float
 ) -> None:
     """Compare the gradients of two outputs, of both and of either alone: a loss may read one of them only."""
     inputs, cotangents = [t for t in inputs if t is not None], [torch.randn_like(t) for t in expected]
     for which in ([0, 1], [0], [1]):
-        ours, theirs = (
+        grads, expected_grads = (
             torch.autograd.grad(
                 [outputs[i] for i in which],
                 inputs,
@@ -92,6 +87,6 @@ def check_gradients(
                 retain_graph=True,
                 materialize_grads=True,
             )
-            for outputs in (found, expected)
+            for outputs in (results, expected)
         )
-        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(grads, expected_grads, rtol=tolerance, atol=tolerance)

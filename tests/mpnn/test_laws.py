@@ -20,8 +20,8 @@ def layer(request: pytest.FixtureRequest) -> nn.Module:
 def test_a_graph_alone_gives_the_same_output_as_in_a_batch(layer: nn.Module) -> None:
     graphs = [make_graph(size) for size in SIZES]
     alone = [call(layer, graph) for graph in graphs]
-    for found, expected in zip(zip(*alone, strict=True), call(layer, joined(graphs)), strict=True):
-        torch.testing.assert_close(torch.cat(found), expected, **ROUNDING)
+    for actual, expected in zip(zip(*alone, strict=True), call(layer, joined(graphs)), strict=True):
+        torch.testing.assert_close(torch.cat(actual), expected, **ROUNDING)
 
 
 def test_permuting_nodes_and_edges_permutes_the_output(layer: nn.Module) -> None:
@@ -64,9 +64,9 @@ def test_gradients_equal_finite_differences(layer: nn.Module) -> None:
     tensors = [t.clone().requires_grad_() for t in (graph.x, graph.edge_attr, graph.encoding)]
 
     def run(x: Tensor, edge_attr: Tensor, encoding: Tensor, *values: Tensor) -> tuple[Tensor, Tensor]:
-        given = dict(zip(parameters, values, strict=True))
+        changed = dict(zip(parameters, values, strict=True))
         encoding = encoding if getattr(layer, "gate", None) is not None else None
-        return torch.func.functional_call(layer, given, (x, graph.edge_index, edge_attr, encoding))
+        return torch.func.functional_call(layer, changed, (x, graph.edge_index, edge_attr, encoding))
 
     assert torch.autograd.gradcheck(run, (*tensors, *parameters.values()), fast_mode=True)
 
@@ -91,9 +91,9 @@ def test_float32_is_close_to_float64_and_bfloat16_autocast_trains(layer: nn.Modu
     graph = joined([make_graph(size) for size in SIZES])
     expected, layer = call(layer, graph), layer.float()
     graph = graph._replace(**{name: getattr(graph, name).float() for name in ("x", "edge_attr", "encoding")})
-    found = call(layer, graph)
-    assert found[0].dtype == torch.float32
-    torch.testing.assert_close([t.double() for t in found], list(expected), rtol=1e-4, atol=1e-4)
+    actual = call(layer, graph)
+    assert actual[0].dtype == torch.float32
+    torch.testing.assert_close([t.double() for t in actual], list(expected), rtol=1e-4, atol=1e-4)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         x, _ = call(layer, graph)
     torch.testing.assert_close(x.double(), expected[0], rtol=0.1, atol=0.1)  # bfloat16 has 8 bits
@@ -111,14 +111,14 @@ def test_inputs_are_not_modified_in_place(layer: nn.Module) -> None:
 def test_missing_edge_features_are_refused_with_the_mend_or_not_needed(layer: nn.Module) -> None:
     graph = make_graph(4)
     name, gate = type(layer).__name__, getattr(layer, "gate", None)
-    given = (graph.x, graph.edge_index, None, graph.encoding if gate is not None else None)
+    arguments = (graph.x, graph.edge_index, None, graph.encoding if gate is not None else None)
     if name in ("GCN", "APPNP", "GIN", "GraphSAGE", "GENConv") or not getattr(layer, "use_edge_attr", True):
-        x, edge_attr = layer(*given)
+        x, edge_attr = layer(*arguments)
         assert x.isfinite().all()
         assert edge_attr is None
         return
     with pytest.raises(ValueError, match=f"^{name}.* needs edge features.*DummyEdge"):
-        layer(*given)
+        layer(*arguments)
 
 
 def test_an_encoding_without_a_gate_and_a_gate_without_encoding_are_refused(layer: nn.Module) -> None:

@@ -19,7 +19,7 @@ BASES = [
     GATConv(4, 2, 3),
     GINConv(nn.Linear(4, 3)),
     SAGEConv(4, 3),
-]  # specialised before ours
+]  # specialised before the summed ones
 EDGES = {
     "some": torch.tensor([[0, 1, 1, 2, 3, 3, 3], [1, 1, 0, 3, 3, 2, 2]]),  # loops, a repeated edge; node 4 has none
     "none": torch.zeros(2, 0, dtype=torch.int64),
@@ -44,22 +44,21 @@ PAIRS: dict[str, Callable[[], tuple[MessagePassing, MessagePassing]]] = {
 def test_lists_give_the_results_and_gradients_of_torch_geometric(
     name: str, edges: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, theirs = (conv.double() for conv in PAIRS[name]())
-    theirs.load_state_dict(ours.state_dict())
+    summed, reference = (conv.double() for conv in PAIRS[name]())
+    reference.load_state_dict(summed.state_dict())
     x, edge_index = torch.randn(5, 4, dtype=torch.float64), EDGES[edges]
-    given = [x, edge_index] + [torch.randn(edge_index.size(1), 5).double()] * ("edge features" in name)
+    arguments = [x, edge_index] + [torch.randn(edge_index.size(1), 5).double()] * ("edge features" in name)
     monkeypatch.setattr(summed_convolutions, "lists_pay", lambda *_: True)
     monkeypatch.setattr(MessagePassing, "propagate", None)  # of a convolution that has not run yet
-    for conv in (type(ours), type(ours).__base__):
+    for conv in (type(summed), type(summed).__base__):
         monkeypatch.setattr(conv, "propagate", None, raising=False)  # the lists must not need it
-    results = _passes(ours, *given)
+    results = _passes(summed, *arguments)
     monkeypatch.undo()
-    for found, expected in zip(results, _passes(theirs, *given), strict=True):
-        torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)
+    for actual, expected in zip(results, _passes(reference, *arguments), strict=True):
+        torch.testing.assert_close(actual, expected, atol=1e-12, rtol=1e-12)
 
 
 def _passes(conv: nn.Module, x: Tensor, *edges: Tensor) -> list[Tensor]:
-    """Return the output, and the gradients of features and of parameters."""
     x = x.clone().requires_grad_()
     out = conv(x, *edges)
     gradients = torch.autograd.grad(out.sin().sum(), [x, *conv.parameters()], materialize_grads=True, allow_unused=True)
@@ -91,11 +90,11 @@ LOOPS = torch.tensor([[0, 1, 1, 2, 3, 3], [1, 1, 0, 3, 3, 2]])  # two are loops;
 @pytest.mark.parametrize("edge_index", [LOOPS, LOOPS[:, [0, 2, 3, 5]]], ids=["with loops", "without"])
 def test_convolutions_on_edges_with_own_loops_equal_those_that_add_them(edge_index: torch.Tensor) -> None:
     x, edge_attr = torch.randn(5, 4), torch.randn(edge_index.size(1), 3)
-    for conv, given in ((GATConv(4, 2, 2, edge_dim=3), edge_attr), (GCNConv(4, 4), None)):
-        expected = conv(x, edge_index, given)
-        if given is None:
+    for conv, attr in ((GATConv(4, 2, 2, edge_dim=3), edge_attr), (GCNConv(4, 4), None)):
+        expected = conv(x, edge_index, attr)
+        if attr is None:
             torch.testing.assert_close(PlainConv(conv)(x, edge_index, None)[0], expected)
         conv.add_self_loops = False
-        edges, features = with_own_loops(edge_index, given, len(x))
+        edges, features = with_own_loops(edge_index, attr, len(x))
         torch.testing.assert_close(conv(x, edges, features), expected)
         assert edges.size(1) == 4 + 5

@@ -1,9 +1,6 @@
 """The C kernels on a CPU that this machine does not have: compiled for it, and run under QEMU's user emulation.
 
-Debian, Ubuntu: ``apt install gcc-aarch64-linux-gnu qemu-user``. Inside of `emulated` every kernel of the process is
-one of the other CPU. A call is a process of its own (`call_library.c`), some hundredths of a second, and inputs and
-outputs go through a file. Its threads are fresh ones, since it has no OpenMP. Emulation says whether results are right,
-not how long they take.
+Debian, Ubuntu: ``apt install gcc-aarch64-linux-gnu qemu-user``. A call is a process (`call_library.c`) without OpenMP.
 """
 
 from __future__ import annotations
@@ -36,14 +33,11 @@ ALIGN = 64
 
 
 def missing() -> str:
-    """Say what emulation needs and this machine does not have; "" where it works."""
     absent = [name for name in (COMPILER, EMULATOR) if shutil.which(name) is None]
     return f"no {' and no '.join(absent)} (apt install gcc-aarch64-linux-gnu qemu-user)" if absent else ""
 
 
 class Emulator:
-    """A CPU under emulation: runs functions of libraries."""
-
     def __init__(self, cpu: str, folder: Path) -> None:
         self._folder, self._command = folder, [EMULATOR, "-cpu", cpu, "-L", str(SYSTEM)]
         self._caller = folder / "call_library"
@@ -53,7 +47,6 @@ class Emulator:
         self.sizes: dict[int, int] = {}  # address -> bytes of the tensors that kernels have been given
 
     def run(self, library: Path, function: str, call: bytes) -> bytes:
-        """Return the file of a call, as `call_library.c` reads it, after the call."""
         file = self._folder / "call"
         file.write_bytes(call)
         command = [*self._command, self._caller, library, function, file]
@@ -90,8 +83,6 @@ def emulated(name: str) -> Iterator[Emulator]:
 
 
 class Library:
-    """A library of another CPU, with functions as `ctypes.CDLL` has them."""
-
     def __init__(self, emulator: Emulator, path: Path) -> None:
         self._emulator, self._path = emulator, path
 
@@ -111,7 +102,6 @@ class Function:
         self.restype: Any = ctypes.c_int
 
     def __call__(self, *args: Any) -> Any:
-        """Call the function; what it writes is in the tensors afterwards, as in a call through `ctypes`."""
         call, places = self._packed(args)
         answer = self._emulator.run(self._library, self._name, call)
         for address, (start, size) in places.items():

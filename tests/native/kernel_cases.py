@@ -120,14 +120,14 @@ def test_selected_keys_with_empty_slots_and_hubs(dropout: float, dtype: torch.dt
 def test_gated_means_of_nodes_without_edges_and_hubs(dim: int, dtype: torch.dtype) -> None:
     for targets, sources, edges in ((0, 0, 0), (1, 1, 0), (1, 1, 5), (70, 130, 900)):
         shapes = (targets, 2 * dim), (sources, 2 * dim), (edges, dim), (edges, 1)
-        own, other, edge, factor = (torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes)
+        x_target, x_source, edge, factor = (torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes)
         source, target = (torch.randint(0, max(1, n), (edges,)) for n in (sources, targets))
         for weight in (factor, None):
-            results = gated_mean(own, other, edge, weight, source, target)
-            check_finite(torch.cat(results), [x for x in (own, other, edge, weight) if x is not None])
+            results = gated_mean(x_target, x_source, edge, weight, source, target)
+            check_finite(torch.cat(results), [x for x in (x_target, x_source, edge, weight) if x is not None])
         if edges:
             with pytest.raises(IndexError):
-                gated_mean(own, other, edge, factor, source + sources, target)
+                gated_mean(x_target, x_source, edge, factor, source + sources, target)
 
 
 @both_types

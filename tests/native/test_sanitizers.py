@@ -1,7 +1,4 @@
-"""All C kernels, built with AddressSanitizer and UndefinedBehaviorSanitizer, at the edges of their sizes and values.
-
-``pytest -m slow tests/native/test_sanitizers.py``; several minutes for each set of instructions.
-"""
+"""All C kernels, built with AddressSanitizer and UndefinedBehaviorSanitizer, at the edges of their sizes and values."""
 
 from __future__ import annotations
 
@@ -17,13 +14,12 @@ from tests.processes import python, run
 ROOT = Path(__file__).parents[2]
 CHECKS = "-fsanitize=address,undefined -g -O1"
 FAULTS = {
-    "a read behind the end": "int answer(void) { int *x = malloc(4); volatile int i = 1; return x[i]; }",
+    "a read past the end": "int answer(void) { int *x = malloc(4); volatile int i = 1; return x[i]; }",
     "a sum that overflows": "int answer(void) { volatile int x = 2147483647; return x + 1; }",
 }
 
 
 def sanitizer(name: str) -> str:
-    """Path of a sanitizer's runtime library, or nothing where the compiler has none."""
     compiler = build.compiler()
     if compiler is None:
         return ""
@@ -39,7 +35,6 @@ pytestmark = [
 
 
 def run_checked(command: list[str], instructions: str, tmp_path: Path) -> tuple[str, list[str]]:
-    """Run Python with checked kernels: what it printed, and the lines of the sanitizers."""
     environment = {
         **os.environ,
         "LD_PRELOAD": " ".join(RUNTIMES),

@@ -70,8 +70,7 @@ FEW = {(LOCAL[i % len(LOCAL)], ATTENTIONS[i % len(ATTENTIONS)]) for i in range(m
 
 
 @pytest.mark.parametrize(
-    ("local", "attention"),
-    [pytest.param(*pair, marks=[] if pair in FEW else [pytest.mark.thorough]) for pair in PAIRS],
+    ("local", "attention"), [pytest.param(*pair, marks=[] if pair in FEW else [pytest.mark.thorough]) for pair in PAIRS]
 )
 def test_every_pair_of_branches_equals_the_network_from_yaml(local: str, attention: str) -> None:
     layer_type = f"{local}+{attention}"
@@ -122,16 +121,10 @@ def test_options_have_their_yaml_names_and_defaults() -> None:
         ({"layer_type": "GatedGCN+kMPI"}, r"gt\.layer_type: unknown name 'kMPI'\. Did you mean kMIP"),
         ({"layer_type": "kMIP", "num_layer": 2}, r"unknown option 'num_layer'\. Did you mean.*num_layers"),
         ({"layer_type": "kMIP", "k": 0}, r"gt\.kmip\.k: expected a whole number"),
-        (
-            {"layer_type": "kMIP", "settings": {"gt.kmip.kk": 2}},
-            r"'gt\.kmip\.kk'\. Did you mean gt\.kmip\.k",
-        ),
+        ({"layer_type": "kMIP", "settings": {"gt.kmip.kk": 2}}, r"'gt\.kmip\.kk'\. Did you mean gt\.kmip\.k"),
         ({"layer_type": "kMIP", "network": "GPS"}, r"model\.type: unknown name 'GPS'"),
         ({"layer_type": "kMIP", "head": "grph"}, r"gnn\.head: unknown name 'grph'\. Did you mean graph"),
-        (
-            {"layer_type": "GAT+GATv2+kMIP", "use_edge_attr": False},
-            r"gt\.gat\.use_edge_attr or gt\.gatv2\.",
-        ),
+        ({"layer_type": "GAT+GATv2+kMIP", "use_edge_attr": False}, r"gt\.gat\.use_edge_attr or gt\.gatv2\."),
     ],
 )
 def test_mistakes_are_named_with_near_misses(call: dict[str, Any], message: str) -> None:
@@ -143,8 +136,6 @@ def test_mistakes_are_named_with_near_misses(call: dict[str, Any], message: str)
 def test_a_users_components_are_built_with_their_options() -> None:
     @register("attention", "Scaled")
     class Scaled(nn.Module):
-        """x times a factor."""
-
         def __init__(self, dim: int, num_heads: int, dropout: float = 0.0, *, factor: float = 2.0) -> None:
             super().__init__()
             self.shape, self.factor = (dim, num_heads, dropout), factor

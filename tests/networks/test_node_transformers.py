@@ -31,7 +31,6 @@ def graph(nodes: int = 12) -> Data:
 
 
 def reached(model: nn.Module) -> set[str]:
-    """Return the modules of the network whose parameters all have gradients."""
     parts = model.layers[0].network.named_children()
     return {name for name, part in parts if all(p.grad is not None and p.grad.any() for p in part.parameters())}
 

@@ -49,7 +49,6 @@ LAYERS |= {name: (name, "", {}) for name in entries("network") if name not in NA
 
 
 def network(name: str, **settings: Any) -> nn.Module:
-    """Return a network in eval mode whose norms are not those as built."""
     torch.manual_seed(0)
     kind, layer_type, options = LAYERS[name]
     sizes = {"num_layers": 2, "dim": 8, "num_heads": 2, "edge_dim": 0 if kind in ("GCN", "GAT") else 2}
@@ -61,7 +60,6 @@ def network(name: str, **settings: Any) -> nn.Module:
 
 
 def graph(nodes: int) -> Data:
-    """Return one graph with all that some network of the list reads."""
     torch.manual_seed(nodes)
     source = torch.randint(nodes, (2, 2 * nodes))
     edges = torch.cat([source, source.flip(0)], dim=1)

@@ -16,8 +16,6 @@ DIM, NUM_KEYS = 3, 4  # the same in all random problems: KeOps compiles for seco
 
 @dataclass(frozen=True)
 class Ragged:
-    """Queries (H, N, D) and keys (H, M, D) of graphs with the given sizes."""
-
     q: Tensor
     k: Tensor
     sizes_q: list[int]
@@ -25,7 +23,6 @@ class Ragged:
 
     @property
     def ptrs(self) -> tuple[Tensor, Tensor]:
-        """Graph boundaries of queries and keys."""
         return pointer(self.sizes_q), pointer(self.sizes_k)
 
 
@@ -44,7 +41,6 @@ def ragged(sizes_q: list[int], sizes_k: list[int], num_heads: int, seed: int, in
 
 @strategies.composite
 def unequal_problems(draw: strategies.DrawFn) -> Ragged:
-    """Graphs of unrelated numbers of queries and of keys, either often 0."""
     num_graphs = draw(strategies.integers(1, 6))
     sizes = strategies.lists(
         strategies.one_of(strategies.just(0), strategies.integers(0, 12)), min_size=num_graphs, max_size=num_graphs

@@ -46,7 +46,7 @@ LIMITS = {
 
 @pytest.fixture(scope="module")
 def measured() -> dict[tuple[str, bool], subprocess.CompletedProcess[str]]:
-    """Each case in a process of its own: what another one allocated and freed would hide its peak."""
+    # each in a process: what another case allocated and freed would hide its peak
     codes = [PROGRAM.format(backend=backend, training=training, num_nodes=NUM_NODES) for backend, training in LIMITS]
     return dict(zip(LIMITS, forked("import graphgps_kmip.ops.sparse_attention", codes), strict=True))
 

@@ -1,7 +1,4 @@
-"""The fused search against float64 brute force; run by test_triton.py in a process of its own.
-
-Each way of the kernel has a case without the mark thorough.
-"""
+"""The fused search against float64 brute force; run by test_triton.py in a process of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +25,6 @@ RAGGED = [9, 0, 5, 1, 4, 20], [9, 3, 40, 2, 0, 20]  # no queries, no keys, graph
 def search_one_graph(
     q: Tensor, k: Tensor, num_keys: int, precision: str = "fp16", tiling: Tiling | None = SMALL
 ) -> tuple[Tensor, Tensor]:
-    """Index and score of one graph."""
     problem = SearchProblem.of(q.to(DEVICE), k.to(DEVICE), None, None, num_keys)
     index, score = search_triton(problem, precision, tiling)
     return index.cpu(), score.cpu()
@@ -136,7 +132,6 @@ def test_sizes_far_beyond_half_precision_neither_overflow_nor_vanish(scale_q: fl
 
 
 def count_calls(monkeypatch: pytest.MonkeyPatch, *names: str) -> Counter[str]:
-    """Count the calls of the kernel's functions, which in the interpreter are Python."""
     calls: Counter[str] = Counter()
 
     def count(name: str, function: Any, *args: Any, **kwargs: Any) -> Any:

@@ -33,7 +33,6 @@ three_ways = pytest.mark.parametrize(
 
 
 def run_cases(file: Path, interpret: bool, marks: str) -> None:
-    """Run the tests of a file in a process of its own, in Triton's interpreter on the CPU or compiled on the GPU."""
     environment = {**os.environ, "TRITON_INTERPRET": str(int(interpret))}
     done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marks, str(file), env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -52,16 +51,7 @@ ERRORS = {"relative_error", "absolute_error"}
 def assembly_for(
     capability: int, kernel: Any, constants: dict[str, Any], dtype: str = "fp32", low: str = "", **options: Any
 ) -> str:
-    """Compile a kernel down to machine code for a card that need not be there, and return its PTX.
-
-    Args:
-        capability: 80 (A100), 90 (H100, H200), 100 (B200), 120 (RTX 50).
-        kernel: a function under ``triton.jit``.
-        constants: values of its ``tl.constexpr`` arguments.
-        dtype: Triton's name of the element type of queries, keys and values.
-        low: likewise of those in low precision; "": `dtype`.
-        options: of the compiler: num_warps, maxnreg.
-    """
+    """Compile a kernel down to machine code for a card that need not be there, and return its PTX."""
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, compile
 

@@ -1,17 +1,22 @@
-"""Metrics equal scikit-learn's, scipy's and ogb's where classes or labels are absent, unknown or tied."""
+"""Metrics equal those of scikit-learn, scipy and ogb, also with absent, unknown or tied classes; pairs, words."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from ogb.graphproppred import Evaluator
+from ogb.linkproppred import Evaluator as LinkEvaluator
 from scipy.stats import spearmanr
 from sklearn import metrics as sk
 from torch import Tensor
 
+from graphgps_kmip.data import ogb_tables as syntax_trees
 from graphgps_kmip.task import make_task
-from graphgps_kmip.task.metrics import area_under_roc, average_precision
+from graphgps_kmip.task.metrics import END, UNKNOWN, area_under_roc, average_precision
 from tests.record_files import kind_of_records, record
 
 LOSS = {"regression": "l1"}
@@ -28,7 +33,6 @@ def draw(*shape: int, seed: int = 0) -> Tensor:
 
 
 def scores_for(pred: Tensor, num_classes: int) -> Tensor:
-    """Return log-softmax scores whose largest entry is at `pred`."""
     score = draw(len(pred), num_classes).scatter_(1, pred[:, None], 9.0)
     return score.log_softmax(-1)
 
@@ -46,7 +50,6 @@ FAULTS = {
 
 
 def recorded(file: str) -> tuple[dict[str, float], dict[str, float], Tensor]:
-    """Return our values, the recorded ones and the labels."""
     data = record(f"E_metrics/{file}")
     score, true = torch.from_numpy(data["in/pred"]), torch.from_numpy(data["in/true"])
     name = "classification_multilabel" if "multilabel" in file else NAMES[file[:3].replace("mio", "mul")]
@@ -105,12 +108,6 @@ def test_auc_of_several_classes_is_the_mean_over_classes_with_both_outcomes(case
     want = np.mean([sk.roc_auc_score(true == c, score[:, c]) for c in present]) if present else np.nan
     got = evaluate("classification_multi", score, true)["auc"]
     np.testing.assert_allclose(got, want, rtol=1e-12)
-
-
-def test_auc_of_several_classes_equals_that_of_scikit_learn() -> None:
-    true, score = torch.arange(60) % 4, draw(60, 4).double().log_softmax(-1)
-    want = sk.roc_auc_score(true, score.exp(), multi_class="ovr", average="macro")
-    assert evaluate("classification_multi", score, true)["auc"] == pytest.approx(want, abs=1e-12)
 
 
 BINARY = {
@@ -241,3 +238,140 @@ def test_f1_of_several_labels_pools_the_known_ones() -> None:
     labelled = ~true.isnan()
     expected = sk.f1_score(true[labelled].numpy(), (score[labelled] > 0).numpy())
     assert evaluate("classification_multilabel", score, true)["f1"] == pytest.approx(expected, abs=1e-6)
+
+
+RANKING = make_task("link_ranking", 1, "cross_entropy", "mrr")
+PREDICTION = make_task("link_prediction", 1, "cross_entropy", "hits@50")
+
+
+def rows(*graphs: tuple[list[float], int]) -> tuple[Tensor, Tensor]:
+    """Return scores and labels of graphs of ranks (filtered ones are half as far from 1) and numbers of negatives."""
+    score, true = [], []
+    for ranks, negatives in graphs:
+        score += [[0.0, len(ranks), rank, (rank + 1) / 2, 1.0] for rank in ranks] + [[0.0] * 5] * negatives
+        true += [1] * len(ranks) + [0] * negatives
+    return torch.tensor(score).reshape(-1, 5), torch.tensor(true)
+
+
+def values(score: Tensor, true: Tensor) -> dict[str, float]:
+    return {name: metric(score, true) for name, metric in RANKING.metrics.items()}
+
+
+def test_ranks_are_averaged_over_pairs_and_then_over_graphs() -> None:
+    got = values(*rows(([1, 4], 2), ([2], 0), ([11, 3, 1, 1], 1)))
+    assert got["mrr"] == pytest.approx(((1 + 1 / 4) / 2 + 1 / 2 + (1 / 11 + 1 / 3 + 2) / 4) / 3)
+    assert got["hits@1"] == pytest.approx((1 / 2 + 0 + 2 / 4) / 3)
+    assert got["hits@3"] == pytest.approx((1 / 2 + 1 + 3 / 4) / 3)
+    assert got["hits@10"] == pytest.approx((1 + 1 + 3 / 4) / 3)
+    assert got["mrr_filt"] == pytest.approx(((1 + 2 / 5) / 2 + 2 / 3 + (1 / 6 + 1 / 2 + 2) / 4) / 3)
+    assert got["hits@1_filt_self"] == got["mrr_filt_self"] == pytest.approx(1)
+
+
+def test_graphs_without_positive_pairs_are_left_out() -> None:
+    with_empty = values(*rows(([2], 1), ([], 3), ([], 0)))
+    assert with_empty == values(*rows(([2], 0)))
+    assert all(math.isnan(value) for value in values(*rows(([], 2))).values())
+
+
+def test_the_loss_is_binary_cross_entropy_of_the_logits_of_all_labelled_pairs() -> None:
+    pred, true = torch.randn(6, 5, dtype=torch.float64), torch.tensor([1, 0, 1, 1, 0, 0])
+    for task, output in ((RANKING, pred), (PREDICTION, pred[:, :1])):
+        total, weight = task.loss(output, true)
+        torch.testing.assert_close(total / weight, F.binary_cross_entropy_with_logits(pred[:, 0], true.double()))
+
+
+def test_the_l1_loss_is_the_distance_of_score_and_label() -> None:
+    pred = torch.tensor([[0.5, 1.0], [-2.0, 1.0], [3.0, 1.0]], dtype=torch.float64)
+    total, weight = make_task("link_ranking", 1, "l1", "mrr").loss(pred, torch.tensor([1, 0, 1]))
+    torch.testing.assert_close(total / weight, torch.tensor((0.5 + 2 + 2) / 3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("k", [20, 50, 100])
+def test_hits_among_all_negatives_are_ogbs(k: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    true = (torch.rand(400, generator=generator) < 0.3).long()
+    score = (torch.randn(400, 1, generator=generator) + true[:, None]).round(decimals=1)  # with ties
+    judge = LinkEvaluator("ogbl-collab")
+    judge.K = k
+    positive, negative = score[true == 1, 0], score[true == 0, 0]
+    expected = judge.eval({"y_pred_pos": positive, "y_pred_neg": negative})[f"hits@{k}"]
+    assert PREDICTION.metrics[f"hits@{k}"](PREDICTION.score(score), true) == pytest.approx(expected)
+    assert 0 < expected < 1
+
+
+def test_hits_are_all_with_few_negatives_and_undefined_without_positives() -> None:
+    hits = PREDICTION.metrics["hits@50"]
+    assert hits(torch.randn(60, 1), torch.cat([torch.ones(20), torch.zeros(40)]).long()) == 1
+    assert math.isnan(hits(torch.randn(60, 1), torch.zeros(60).long()))
+
+
+def test_a_metric_selects_the_epoch_of_the_best_ranks() -> None:
+    assert (RANKING.metric_best, RANKING.maximize) == ("mrr", True)
+    assert list(RANKING.metrics) == [
+        f"{name}{suffix}" for suffix in ("", "_filt", "_filt_self") for name in ("hits@1", "hits@3", "hits@10", "mrr")
+    ]
+    with pytest.raises(ValueError, match="hits@50.*does not fit"):
+        make_task("link_ranking", 1, "cross_entropy", "hits@50")
+
+
+WORDS = make_task("subtoken_prediction", 5002, "cross_entropy", "f1")
+
+
+def names(*rows: list[int]) -> Tensor:
+    return torch.tensor([name + [END] * (5 - len(name)) for name in rows])
+
+
+def f1(predicted: Tensor, true: Tensor) -> float:
+    return WORDS.metrics["f1"](predicted.float(), true)
+
+
+def by_ogb(predicted: Tensor, true: Tensor) -> float:
+    """Judge as ogb does; a word that the vocabulary lacks is a word of its own in a true name."""
+
+    def cut(name: list[int]) -> list[int]:
+        return name[: name.index(END)] if END in name else name
+
+    truth = [
+        [f"unknown {i}" if word == UNKNOWN else str(word) for i, word in enumerate(cut(name))] for name in true.tolist()
+    ]
+    guess = [["__UNK__" if word == UNKNOWN else str(word) for word in cut(name)] for name in predicted.tolist()]
+    return Evaluator("ogbg-code2").eval({"seq_ref": truth, "seq_pred": guess})["F1"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_f1_of_words_is_ogbs(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    few = torch.tensor([0, 1, 2, UNKNOWN, END])  # words repeat, ends come early, unknown ones on both sides
+    predicted, true = (few[torch.randint(5, (200, 5), generator=generator)] for _ in range(2))
+    assert f1(predicted, true) == pytest.approx(by_ogb(predicted, true))
+    assert 0.1 < f1(predicted, true) < 0.9
+
+
+def test_a_name_without_words_counts_zero_and_no_names_are_undefined() -> None:
+    assert f1(names([]), names([])) == 0
+    assert math.isnan(f1(names([])[:0], names([])[:0]))
+
+
+def test_the_score_is_the_most_probable_word_of_each_place() -> None:
+    pred = torch.zeros(2, 5, 5002)
+    pred[0, 1, 5001] = pred[1, 4, 3] = 1
+    score = WORDS.score(pred)
+    assert score.tolist() == [[0, 5001, 0, 0, 0], [0, 0, 0, 0, 3]]
+
+
+@pytest.mark.parametrize("loss_fun", ["cross_entropy", "subtoken_cross_entropy"])
+def test_the_loss_is_the_mean_cross_entropy_over_the_places(loss_fun: str) -> None:
+    pred, true = torch.randn(6, 5, 8, dtype=torch.float64), torch.randint(8, (6, 5))
+    total, weight = make_task("subtoken_prediction", 8, loss_fun).loss(pred, true)
+    places = [F.cross_entropy(pred[:, place], true[:, place]) for place in range(5)]
+    torch.testing.assert_close(total / weight, torch.stack(places).mean())
+
+
+def test_labels_of_another_length_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"shape \(6, 4\).*needs \(6, 5\)"):
+        WORDS.loss(torch.randn(6, 5, 8), torch.zeros(6, 4).long())
+
+
+def test_the_vocabulary_ends_as_that_of_the_data() -> None:
+    assert (UNKNOWN, END) == (syntax_trees.UNKNOWN, syntax_trees.END)

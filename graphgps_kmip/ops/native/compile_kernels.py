@@ -1,11 +1,7 @@
 """Compile the C kernels of this directory at first use, cache the libraries per compiler and CPU, and load them.
 
-A package with compiled parts would need a wheel for each platform; a compiler is on most machines that train, and two
-seconds at the first use buy code for exactly this CPU (`native_flag`). Without a compiler the callers go on in plain
-torch and say so once.
-
-A library that is loaded runs with the rights of the user. So folder and file must belong to this user, and neither may
-be writable by group or others.
+Without a compiler the callers go on in plain torch and say so once. A library runs with the rights of the user: folder
+and file must belong to this user and not be writable by others.
 """
 
 from __future__ import annotations
@@ -32,13 +28,7 @@ from filelock import Timeout
 from torch import Tensor
 
 from graphgps_kmip.common.file_lock import held
-from graphgps_kmip.ops.native.instruction_sets import (
-    ARM,
-    AUTO,
-    INSTRUCTION_SETS,
-    chosen_instruction_set,
-    machine,
-)
+from graphgps_kmip.ops.native.instruction_sets import ARM, AUTO, INSTRUCTION_SETS, machine, read_instruction_set
 
 logger = logging.getLogger(__name__)
 
@@ -50,10 +40,7 @@ class Untrusted(Exception):
 
 
 def cache_folder() -> Path:
-    """Return ``$GRAPHGPS_KMIP_CACHE``, else ``graphgps_kmip`` in the user's cache folder, made where it is not there.
-
-    Where it cannot be written or trusted: a temporary folder, one for the process, which is removed at its end.
-    """
+    """Return ``$GRAPHGPS_KMIP_CACHE``, else ``graphgps_kmip`` in the user's cache folder, else a temporary folder."""
     name, base = os.environ.get("GRAPHGPS_KMIP_CACHE"), os.environ.get("XDG_CACHE_HOME")
     try:
         folder = Path(name or Path(base or Path.home() / ".cache") / "graphgps_kmip").absolute()
@@ -73,12 +60,7 @@ def cache_folder() -> Path:
 
 
 def load_trusted(library: Path) -> ctypes.CDLL:
-    """Load a library.
-
-    Raises:
-        Untrusted: its folder or itself belongs to somebody else, may be written by others, or is no regular file.
-        OSError: it is not there, or damaged.
-    """
+    """Load a library; an `Untrusted` or OSError if that is not safe, or it is missing or damaged."""
     _check_owner(library.parent, library.parent.stat(), stat.S_ISDIR)
     _check_owner(library, library.lstat(), stat.S_ISREG)
     return ctypes.CDLL(str(library))
@@ -142,16 +124,15 @@ def load(name: str, *flags: str) -> ctypes.CDLL:
     """Compile ``<name>.c`` of this folder, unless the cache has it, and load it.
 
     Args:
-        name: the file, without ``.c``; an absolute path names one of another folder.
-        flags: further words for the compiler, such as "-DDOUBLE"; those of the environment variable
-            ``GRAPHGPS_KMIP_CFLAGS`` come after them, then those of the instruction set.
+        name: the file, without ``.c``, or an absolute path.
+        *flags: of the compiler, such as "-DDOUBLE", before those of ``GRAPHGPS_KMIP_CFLAGS`` and the instruction set.
 
     Raises:
         NoKernel: no compiler, or it failed, or what it made cannot be loaded.
         InputError: ``GRAPHGPS_KMIP_ISA`` names no instruction set of this CPU.
     """
     flags += tuple(shlex.split(os.environ.get(MORE_FLAGS, "")))
-    if (instruction_set := chosen_instruction_set()) != AUTO:
+    if (instruction_set := read_instruction_set()) != AUTO:
         flags += INSTRUCTION_SETS[instruction_set].flags
     library = _cached_library(name, flags)
     try:
@@ -188,8 +169,7 @@ def switched_off() -> bool:
     return bool(_switched_off)
 
 
-# torch.compile takes the answer as it is when it traces; by this attribute, the decorator torch.compiler has for it
-# (assume_constant_result) imports the compiler, which takes seconds
+# as torch.compiler.assume_constant_result, which takes seconds to import
 unavailable_reason._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -215,10 +195,7 @@ def dtype_flags(dtype: torch.dtype) -> tuple[str, ...]:
 
 
 def pointer(tensor: Tensor | None, *, rows: bool = False) -> ctypes.c_void_p:
-    """Address of the first element of a contiguous CPU tensor, for a C function; NULL for None.
-
-    With ``rows`` the rows of a matrix may be apart, each contiguous in itself.
-    """
+    """Address of a contiguous CPU tensor, or with ``rows`` of a matrix with contiguous rows; NULL for None."""
     if tensor is None:
         return ctypes.c_void_p(None)
     dense = tensor.is_contiguous() or (rows and tensor.dim() == 2 and tensor.stride(1) == 1)
@@ -283,7 +260,7 @@ def _compile(command: list[str], source: Path, library: Path) -> None:
 
 
 def native_flag() -> str:
-    """Return the compiler's flag for all that this CPU has: clang, Apple's too, knows only one of the two on Arm."""
+    """Return the compiler's flag for all that this CPU has; clang knows only ``-mcpu`` on Arm."""
     return "-mcpu=native" if machine() == ARM else "-march=native"
 
 

@@ -2,7 +2,7 @@
  *
  * One unit of work is one head of one graph: its keys and values are packed channel by channel, so that a vector holds
  * consecutive keys, and QUERIES queries pass over them tile by tile with a running maximum and sum (Milakov and
- * Gimelshein 2018; the backward computes the weights again, as Dao et al. 2022). Nothing is padded, no weight is keep_scale.
+ * Gimelshein 2018; the backward computes the weights again, as Dao et al. 2022). Nothing is padded, no weight is stored.
  * A weight is dropped by a hash of (seed, unit, query, key), so the backward drops the same ones.
  *
  * With -DPAIRS there may also be numbers of keys and of pairs (called by ops/pair_attention.py): scores are

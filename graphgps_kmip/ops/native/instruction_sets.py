@@ -1,7 +1,7 @@
 """Instruction sets of the C kernels: all that this CPU has ("auto"), or fewer, to test and measure other paths.
 
-The environment variable ``GRAPHGPS_KMIP_ISA`` names one of `INSTRUCTION_SETS`; it is read when a kernel is loaded for
-the first time in a process. Results are exact with each of them, and differ in rounding alone.
+``GRAPHGPS_KMIP_ISA`` names one of `INSTRUCTION_SETS`, read when a process first loads a kernel; results differ in
+rounding alone.
 """
 
 from __future__ import annotations
@@ -53,12 +53,8 @@ def runnable() -> list[str]:
     return [name for name, isa in sets.items() if set(isa.needs.split()) <= _cpu_flags()]
 
 
-def chosen_instruction_set() -> str:
-    """Return the name that ``GRAPHGPS_KMIP_ISA`` gives, "auto" where it is not set.
-
-    Raises:
-        InputError: it names no instruction set, or one that this CPU does not have.
-    """
+def read_instruction_set() -> str:
+    """Return the name in ``GRAPHGPS_KMIP_ISA``, "auto" without one; an `InputError` if this CPU does not have it."""
     name = os.environ.get(VARIABLE) or AUTO
     if name != AUTO and name not in runnable():
         fault = "this CPU does not have it" if name in INSTRUCTION_SETS else "no instruction set of the kernels"

@@ -75,7 +75,7 @@ def test_a_query_without_any_key_gets_zero_and_no_gradient() -> None:
     assert out[1].eq(0).all()
     assert weight[1].eq(0).all()
     assert weight[0].tolist() == [1.0, 0.0]
-    grad_q, grad_k, grad_v = sparse_attention_backward(torch.ones_like(out), q, k, v, rows, weight)
+    grad_q, grad_k, grad_v = sparse_attention_backward(torch.ones_like(out), q, k, v, rows, weight, None, 0.0)
     assert grad_q[1].eq(0).all()
     assert grad_k[8].eq(0).all()
     assert grad_v[8].eq(0).all()
@@ -86,7 +86,7 @@ def test_without_queries_or_keys_everything_is_zero(num_rows: int, num_keys: int
     q, k, v = (torch.randn(rows, 2, device=DEVICE) for rows in (num_rows, num_keys, num_keys))
     rows = torch.full((num_rows, 2), -1, device=DEVICE)
     out, weight = sparse_attention_forward(v, rows, torch.full_like(rows, -torch.inf, dtype=torch.float32), 2)
-    grads = sparse_attention_backward(torch.ones_like(out), q, k, v, rows, weight)
+    grads = sparse_attention_backward(torch.ones_like(out), q, k, v, rows, weight, None, 0.0)
     for tensor, like in zip((out, weight, *grads), (q, rows, q, k, v), strict=True):
         assert tensor.shape == like.shape
         assert tensor.eq(0).all()
@@ -97,7 +97,7 @@ def test_float32_is_summed_to_its_own_rounding_and_repeats_bit_for_bit() -> None
     runs = []
     for _ in range(2):
         out, weight = sparse_attention_forward(v, rows, scores(q, k, rows), 4)
-        runs.append([out, *sparse_attention_backward(torch.ones_like(out), q, k, v, rows, weight)])
+        runs.append([out, *sparse_attention_backward(torch.ones_like(out), q, k, v, rows, weight, None, 0.0)])
     expected = plain(q.double(), k.double(), v.double(), rows, None, 0.0)
     torch.testing.assert_close(runs[0][0].double(), expected, rtol=1e-5, atol=1e-6)
     assert all(torch.equal(first, second) for first, second in zip(*runs, strict=True))

@@ -14,6 +14,7 @@ from torch import nn
 
 from graphgps_kmip.attention import exphormer, full, kmip, score_estimator
 from graphgps_kmip.encoding.graphormer_bias import GraphToken
+from graphgps_kmip.mpnn import gatedgcn
 
 Dropout = tuple[str, str, float, str]  # place, kind, rate, width and rows
 # Module of an original code -> the place of the same dropout. "own": inside a branch, before its residual.
@@ -109,6 +110,16 @@ def audited(model: nn.Module, monkeypatch: pytest.MonkeyPatch, num_edges: int) -
             (score_estimator, "clamped_attention", 5),
         ):
             patch.setattr(module, name, _counting(getattr(module, name), at, counts, active))
+        gated_update = gatedgcn.gated_update
+
+        def update_edges(*args: Any) -> Any:  # with the dropout of edges inside
+            edge_attr, rate = args[2], args[8]
+            if rate > 0:
+                at = place(f"{active[-1]}.dropout[{branch[0]}]", OURS)
+                counts[at, "dropout", rate, size(list(edge_attr.shape), num_edges)] += 1
+            return gated_update(*args)
+
+        patch.setattr(gatedgcn, "gated_update", update_edges)
         pair_attention = full.pair_attention
 
         def biased(*args: Any, **options: Any) -> Any:

@@ -225,7 +225,6 @@ def _build_kmip(dim: int, heads: int, k: int = 2, selection: nn.Module | None = 
 
 
 def _build_tied_kmip(dim: int, heads: int) -> KMIPAttention:
-    """Return k-MIP whose keys are all equal, so that all scores of a query tie."""
     attention = _build_kmip(dim, heads, 1)
     nn.init.zeros_(attention.key.weight)
     return attention
@@ -251,17 +250,7 @@ MPNNS |= {"APPNP": APPNP, "GatedGCN": GatedGCN, "PNA": PNA}
 
 
 class GPS(nn.Module):
-    """A stack of GPS layers with random float64 weights in eval mode, without head and batch norm.
-
-    Args:
-        mpnn (str, optional): a row of `MPNNS`.
-        attention (str, optional): a row of `ATTENTIONS`.
-        layers (int): number of layers.
-        seed (int): of the weights, and of an expander graph.
-        norm (str, optional): of the layers. (default: `"none"`)
-
-    Shapes: graph, encoding -> (N, C).
-    """
+    """GPS layers of `MPNNS` and `ATTENTIONS` with random float64 weights in eval mode: graph, encoding -> (N, C)."""
 
     def __init__(self, mpnn: str | None, attention: str | None, layers: int, seed: int, norm: str = "none") -> None:
         super().__init__()

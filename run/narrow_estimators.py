@@ -3,10 +3,9 @@
   python run/narrow_estimators.py --cfg configs/LowWidth/cora-estimator.yaml --out results/narrow/cora
   python run/narrow_estimators.py --cfg FILE --widths 4 8 16 32 64 --seeds 100 --edges all graph --out FOLDER
 
-Trains the estimator of a YAML file with each width and seed, on the same attention graph, into FOLDER/<edges>/, as
-main.py would; finished runs are not repeated. Then compares the scores of each width with those of the widest, per node
-and layer, and writes FOLDER/energy.json. --edges all: graph edges, expander edges and self loops; graph: graph edges
-alone. The widest is compared with itself by halves of its seeds, a true distance of 0, which shows the error.
+Trains the estimator of a YAML file with each width and seed into FOLDER/<edges>/, as main.py would, and compares the
+scores of each width with those of the widest (which is compared with itself by halves) in FOLDER/energy.json.
+--edges all: graph edges, expander edges and self loops; graph: graph edges alone.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Parameter names in checkpoints of the public codes, and ours; which table a file needs.
 
 One ordered table for GraphGPS, Exphormer, LRGB and the k-MIP codes on GraphGym, one for GRIT and one for PPGT, a group
-of rows for each part of a network. For the meaning of a row see `graphgps_kmip.compat.parameter_renaming`; functions
-compute the numbers of ours that a pattern cannot give.
+of rows for each part of a network. Meaning of a row: `graphgps_kmip.compat.parameter_renaming`.
 """
 
 from __future__ import annotations

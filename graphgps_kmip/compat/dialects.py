@@ -1,8 +1,7 @@
 """Dialects and quirks: the meanings of the same keys in the public codes, and their faults.
 
-A dialect is a set of values of our settings, and of keys that mean another of ours; ``dialect: kmip`` in a YAML file
-chooses one, and the file's own settings win. For a file that names none it is detected from its settings. A quirk is a
-fault of a public code that is corrected by default; ``quirks: [kmip_no_mask]`` switches it back on.
+A dialect is a set of values of our settings, and of keys that mean another of ours, chosen by ``dialect: kmip`` or
+detected from the settings. A quirk is a fault of a public code; ``quirks: [kmip_no_mask]`` switches it on.
 """
 
 from __future__ import annotations
@@ -302,10 +301,8 @@ BRANCHES = frozenset(
 def detect(settings: Iterable[tuple[str, Any, str]]) -> tuple[str, str]:
     """Return the dialect of a file and the reason, by the first of `MARKERS`; "" is ours, the default is GraphGPS's.
 
-    Settings that one code copied from another count as the other's: Exphormer's baselines are files of GraphGPS. Of the
-    two k-MIP codes, the paper's shows by its parameter budgets; other settings of k-MIP codes are read as the thesis',
-    with a warning, for the paper's point cloud files have no budget (`name_dialect`). A head for all nodes of
-    ogbn-arxiv has a meaning in Exphormer's and the thesis' loop alone.
+    Settings that one code copied from another count as the other's. Of the two k-MIP codes, the paper's shows by its
+    parameter budgets; other settings of k-MIP codes are read as the thesis', with a warning (`name_dialect`).
 
     Args:
         settings: (key, value, place) of a file that does not name its dialect.

@@ -82,7 +82,6 @@ def _match_first(key: str, patterns: Iterable[str]) -> str | None:
 
 
 def _translate_accelerator(setting: Setting) -> Setting:
-    """Read the authors' GPUs, cuda:0 and others, in a file as auto."""
     key, value, origin = setting
     if key != "accelerator" or origin == COMMAND_LINE:
         return setting
@@ -170,7 +169,6 @@ DIRECTED = ("PyG-actor", "SNAP")
 
 
 def _derive_low_width(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ours for the keys that are translated together, unless a file has our keys."""
     same = ("dataset.format", "gt.layer_type")
     ours = {key: settings[key] for key in same if key in settings}
     if "gt.dim_hidden" in settings:

@@ -1,7 +1,6 @@
 """Keys and values of public YAML files in our names and forms; keys that nothing reads; settings that are refused.
 
-Applied when a YAML is loaded. GraphGym's keys, ours and those of `UNREAD` are all that GraphGPS, Exphormer,
-Sp_Exphormer and the k-MIP code declare.
+GraphGym's keys, ours and those of `UNREAD` are all that GraphGPS, Exphormer, Sp_Exphormer and the k-MIP code declare.
 """
 
 from __future__ import annotations

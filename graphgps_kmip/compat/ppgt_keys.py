@@ -137,11 +137,7 @@ TOKENS = {"TargetNodeEmb": "target", "CLSTokenEmb": "class_token"}
 
 
 def derive(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ours for the keys of `TOGETHER` in the settings.
-
-    Raises:
-        ConfigError: encoders or initial values that this package does not have.
-    """
+    """Return ours for the keys of `TOGETHER` in the settings."""
     result: dict[str, Any] = {}
     if "model.type" in settings:
         result["model.type"] = settings["model.type"]
@@ -185,7 +181,6 @@ def _derive_head(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_whole(settings: Mapping[str, Any]) -> None:
-    """Refuse defaults of the public code that this package does not have."""
     _require(settings, "gt.macro_norm_type", "pre_norm")
     _require(settings, "gnn.trunc_init", True)
     if settings.get(f"{BLOCKS}drop_path"):

@@ -81,7 +81,7 @@ def logarithmic(axes: Axes) -> None:
 
 
 def save(figure: Figure, path: Path, dpi: int = 160, tight: bool = False) -> Path:
-    """Write a PNG or PDF, as the name ends, at once: a reader finds the earlier picture or the new one.
+    """Write a PNG or PDF, as the name ends, at once.
 
     Args:
         figure: what is written.
@@ -108,8 +108,7 @@ def draw_curves(run_dir: Path | str, metric_best: str = "auto", metric_agg: str 
 
     Args:
         run_dir: folder of the run.
-        metric_best: the metric that selects the epoch; `auto`: the lowest validation loss (drawn next to it: the first
-            metric that the results hold).
+        metric_best: the metric that selects the epoch; `auto`: the lowest validation loss.
         metric_agg: `argmax` or `argmin`.
 
     Raises:

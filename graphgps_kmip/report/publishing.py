@@ -1,7 +1,4 @@
-"""Publishing results of equally tuned models: the YAML file of what their searches chose and their rows reached.
-
-It is read by `experiments.chosen_settings`, which says what each entry means.
-"""
+"""Publishing results of equally tuned models: writes the YAML file that `experiments.chosen_settings` reads."""
 
 from __future__ import annotations
 
@@ -19,9 +16,7 @@ from graphgps_kmip.report.result_table import COSTS, VALUES, run_value
 
 
 def published_yaml(experiment: Experiment, out: Path, hash_of: HashOf) -> Iterator[str]:
-    """Yield the lines of the file: each choice of a search that has ended, with the runs that are finished.
-
-    Where fewer are finished below `out` than were published before, those are kept.
+    """Yield the lines of the file: finished searches' choices, with the finished runs here or, if more, as published.
 
     Args:
         experiment (Experiment): With the settings that its searches chose.
@@ -57,7 +52,6 @@ def published_yaml(experiment: Experiment, out: Path, hash_of: HashOf) -> Iterat
 
 
 def _collect_runs(training: Training, kinds: list[str], out: Path, hash_of: HashOf) -> PublishedRuns | None:
-    """Return the finished runs of a training, None if there is none."""
     runs = {seed: run_status(training, seed, out, hash_of) for seed in training.seeds}
     done = {seed: run for seed, run in runs.items() if run.state is State.DONE}
     if not done:

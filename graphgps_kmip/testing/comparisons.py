@@ -99,7 +99,6 @@ def _draw(device: torch.device, seed: int, **shapes: tuple[int, ...]) -> dict[st
 
 
 def _sparse_attention(device: torch.device) -> Operator:
-    """Attention to the keys of a search."""
     problem = draw_search(device, *PROBLEMS[0])
     index, score = topk_inner_product(problem.q, problem.k, problem.ptr_q, problem.ptr_k, problem.num_keys)
     inputs = {"q": problem.q.transpose(0, 1), "k": problem.k.transpose(0, 1)}
@@ -109,7 +108,6 @@ def _sparse_attention(device: torch.device) -> Operator:
 
 
 def _gated_means(device: torch.device) -> Operator:
-    """GatedGCN's gated means of a graph with a hub."""
     num_nodes, num_edges, dim = 700, 4000, 40
     source, target = torch.randint(num_nodes - 1, (2, num_edges), generator=torch.Generator().manual_seed(3))
     target[::3] = 5
@@ -164,8 +162,7 @@ OPERATORS: dict[str, Callable[[torch.device], Operator]] = {
 def compare_layer(spec: Spec, device: torch.device) -> str:
     """Compare output and gradients of a registered attention or message passing layer in float32 on a device.
 
-    They must be those of the same weights in float64 on the CPU without kernels, up to `OUTPUT_OF_LAYERS` and
-    `GRADIENT_OF_LAYERS`.
+    They must be those of the weights in float64 on the CPU, up to `OUTPUT_OF_LAYERS` and `GRADIENT_OF_LAYERS`.
     """
     with without_kernels():
         expected, gradients = _run_layer(Trial(spec))
@@ -181,7 +178,6 @@ def compare_layer(spec: Spec, device: torch.device) -> str:
 
 
 def _run_layer(trial: Trial) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the output, and the gradients of parameters."""
     layer, (x, context) = trial.layer(), trial.batch([40, 1, 130, 7, 64])  # tiles of a kernel, fewer nodes than keys
     if trial.spec.kind == "attention":
         out = attend(layer, x, context)

@@ -1,8 +1,7 @@
 """Laws that every attention obeys (see GraphContext for the contract) on any device, and their batches.
 
-The error of a broken law names the parameter or input, and the effect on training in float32 and bfloat16. A registry
-entry that does not promise a law names it in ``breaks``: "alone", "permutation", "shapes", "gradients",
-"deterministic", "precision", "inputs", "batch_vector".
+The error of a broken law names the parameter or input. A registry entry that does not promise a law names it in
+``breaks``: "alone", "permutation", "shapes", "gradients", "deterministic", "precision", "inputs", "batch_vector".
 """
 
 # ruff: noqa: D103 (the name of each function is the sentence of its law)

@@ -58,11 +58,7 @@ def clustered(shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
 
 
 def descending(shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-    """Key norms decrease while scores increase, in the order of storage: every key enters every query's best list.
-
-    ``k_i = a_i u + b_i w`` with orthogonal u and w, a_i increasing to 1, |k_i| decreasing from 2 to 1.05, and queries u
-    plus 0.01 N(0, I): the worst case of an order by norm and of a running threshold.
-    """
+    """Key norms decrease while scores increase, the worst case of an order by norm and of a running threshold."""
     if shape[2] < 2:
         raise ConfigError("--data descending needs two directions: give --dims 2 or more")
     a, norm = (torch.linspace(*ends, shape[1], dtype=torch.float64) for ends in ((0, 1), (2, 1.05)))

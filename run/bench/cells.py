@@ -2,9 +2,8 @@
 
   python -m run.bench.cells --tables table10,table12 --records inference.json training.json --out FOLDER
 
-Writes ``FOLDER/<table>.json`` for each table: ``{"cells": {row: {column: [values] or "OOM" or "time limit"}}, "empty":
-reasons for missing cells, "hardware": ...}``. Times are those of each pass in ms. Memory is in MiB, which the k-MIP
-paper prints as MB: 1831.06 at N = 10^6 are 480 float32 a node in MiB.
+Writes ``FOLDER/<table>.json``: ``{"cells": {row: {column: [ms of each pass] or "OOM" or "time limit"}}, "empty":
+reasons for missing cells, "hardware": ...}``. Memory is in MiB, which the k-MIP paper prints as MB.
 """
 
 from __future__ import annotations

@@ -3,13 +3,9 @@
   python -m run.bench.pair_models                                       all networks and kinds of graphs
   python -m run.bench.pair_models --data peptides --methods 'PPGT,GRIT' --table OUT.json
 
-A pass is one training step: forward, loss, backward, AdamW, without dropout; it includes random walk probabilities.
-Data are synthetic molecules, rings joined to trees, whose sizes are quantiles of those of the data sets (mean 151 of 8
-to 444 nodes, mean 23 of 9 to 37); "peptides:8" are 8 such graphs. Networks have the sizes of the public files of
-Peptides-struct (K = 24, 8 heads), Peptides-func (K = 32, 12 heads) and ZINC. A paired benchmark, see harness.py.
-
-``--table FILE`` writes JSON for the experiment P-T10, with rows PPGT, GRIT, GPS and columns "step_time" (s, each pass)
-and "step_memory" (GiB) of one step on 32 synthetic graphs, or 3 with --data tiny; the printed table has epochs.
+A pass is one training step without dropout, with random walk probabilities, on synthetic molecules of the data sets'
+sizes; "peptides:8" are 8 such graphs. Networks have the sizes of the public files. A paired benchmark, see harness.py.
+``--table FILE`` writes JSON for the experiment P-T10: seconds and GiB of one step on 32 graphs.
 """
 
 from __future__ import annotations
@@ -94,7 +90,6 @@ def main(argv: list[str]) -> int:
 
 
 def _compare(rows: list[Row]) -> None:
-    """Add PPGT's share of GRIT's time and memory on the same data."""
     done = {(row["data"], row["method"]): row for row in rows if row["status"] == "ok"}
     for (data, method), row in done.items():
         if method == PPGT and (grit := done.get((data, GRIT))) is not None:

@@ -197,12 +197,12 @@ def test_the_reference_of_whole_epochs_has_the_loss_and_gradients_of_ours_with_t
 
 def test_encodings_equal_those_of_torch_geometric() -> None:
     graphs = encodings.DATA["graphs"](np.random.default_rng(0), 4, 500)
-    for ours, theirs in zip(encodings.ours("RWSE", graphs), encodings.theirs("RWSE", graphs), strict=True):
+    for ours, theirs in zip(encodings.encode_for_run("RWSE", graphs), encodings.encode_by_transform("RWSE", graphs), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
     double = [graph.clone() for graph in graphs]
     for graph in double:
         graph.edge_weight = torch.ones(graph.num_edges, dtype=torch.float64)
-    vectors = encodings.ours("LapPE", graphs), encodings.theirs("LapPE", double)
+    vectors = encodings.encode_for_run("LapPE", graphs), encodings.encode_by_transform("LapPE", double)
     for graph, ours, theirs in zip(graphs, *vectors, strict=True):
         pairs = ours.shape[1]
         values = laplacian_eigenpairs(graph.edge_index, graph.num_nodes, pairs + 2)[0].numpy()[1:]

@@ -99,7 +99,8 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     rng = np.random.default_rng(0)
     graphs = DATA["graphs"](rng, 2, 0) if small else DATA[data](rng, cell["num_graphs"], cell["n"])
     folder = Path(cell["folder"]) if cell["method"] == "stored" else None
-    encode = encode_by_transform if cell["method"] == "pyg" else partial(encode_for_run, processes=processes, folder=folder)
+    for_run = partial(encode_for_run, processes=processes, folder=folder)
+    encode = encode_by_transform if cell["method"] == "pyg" else for_run
 
     def run() -> dict[str, float]:
         with threadpool_limits(cell["threads"]):

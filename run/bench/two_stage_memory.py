@@ -6,8 +6,8 @@
 Networks are those of configs/LowWidth; a pass is one training step on all training nodes: "estimator" (stage 1),
 "sparse" (stage 2; "sparse, 1000" in batches), Exphormer with and without GCN, and "edge list": tensors of each edge
 (tests/reference), as public code has them. NAME is the data of NAME.yaml, in --dir; NAME:synthetic a random graph of
-its sizes. memory_mib is the peak above the inputs (input_mib). A paired benchmark, see harness.py. ``--table FILE`` writes
-JSON for the experiment L-F3; "LowWidth" is the larger of its two stages.
+its sizes. memory_mib is the peak above the inputs (input_mib). A paired benchmark, see harness.py. ``--table FILE``
+writes JSON for the experiment L-F3; "LowWidth" is the larger of its two stages.
 """
 
 from __future__ import annotations

@@ -22,14 +22,12 @@ PPGT, GRIT = ([name for name, row in FILES.items() if row["dialect"] == code] fo
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """Return what a public file says, by dotted keys."""
     letter = FILES[name]["letter"]
     values = DATA["values"].items()
     return {key: yaml.safe_load(text) for key, texts in values for text, files in texts.items() if letter in files}
 
 
 def as_tree(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted keys as nested groups."""
     tree: dict[str, Any] = {}
     for key, value in settings.items():
         *groups, leaf = key.split(".")
@@ -48,7 +46,6 @@ def load(name: str, folder: Path, *words: str, **changes: Any) -> None:
 
 
 def build(name: str, folder: Path, *words: str) -> nn.Module:
-    """Return the model of a public file, its weights without memory."""
     load(name, folder, *words)
     cfg.share.dim_in, cfg.share.dim_out, cfg.dataset.edge_dim = FILES[name]["dims"]
     with torch.device("meta"):

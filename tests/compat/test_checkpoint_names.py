@@ -46,7 +46,6 @@ GYM = {
 
 
 def load_part(ours: nn.Module, theirs: nn.Module, our_name: str, their_name: str) -> nn.Module:
-    """Return our part with the parameters of theirs, found by the table."""
     target = {f"{our_name}{key}": value for key, value in ours.state_dict().items()}
     state = {f"{their_name}{key}": value for key, value in theirs.state_dict().items()}
     full = rename_parameters(state, target, PUBLIC, FILE)
@@ -58,9 +57,7 @@ def load_part(ours: nn.Module, theirs: nn.Module, our_name: str, their_name: str
 @pytest.mark.parametrize("l2norm", [True, False])
 @pytest.mark.parametrize("batchnorm", [True, False])
 @pytest.mark.parametrize("act", ["relu", "prelu"])
-def test_graphgyms_input_layers_load_whatever_stands_between_them(
-    layers: int, l2norm: bool, batchnorm: bool, act: str
-) -> None:
+def test_graphgyms_input_layers_load_with_any_options(layers: int, l2norm: bool, batchnorm: bool, act: str) -> None:
     configure(GYM | {"gnn.layers_pre_mp": layers, "gnn.l2norm": l2norm, "gnn.batchnorm": batchnorm, "gnn.act": act})
     theirs, x = GNNPreMP(8, 8, layers).eval(), torch.randn(5, 8)
     for parameter in theirs.parameters():
@@ -361,7 +358,7 @@ def of_terabytes(path: Path) -> None:
         (lambda path: torch.save({"model_state": Runs}, path), "it asks for"),
     ],
 )
-def test_a_damaged_checkpoint_is_told_in_one_line_without_terminal_codes(
+def test_a_damaged_checkpoint_is_named_in_one_line(
     tmp_path: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     path = tmp_path / "0.ckpt"

@@ -37,13 +37,11 @@ def _closed() -> Iterator[None]:
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """Return what a public file says, by dotted keys."""
     letter, values = FILES[name]["letter"], DATA["values"].items()
     return {key: yaml.safe_load(text) for key, texts in values for text, files in texts.items() if letter in files}
 
 
 def written(name: str, folder: Path, **changes: Any) -> Path:
-    """Write a public file, with ``changes`` of its text."""
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump(as_tree(settings_of(name) | changes)))
     return file
@@ -175,9 +173,7 @@ def test_the_written_config_of_a_file_loads_as_itself(name: str, tmp_path: Path)
         ("gt.activation", "gelu", True),
     ],
 )
-def test_what_a_file_says_without_effect_is_named(
-    key: str, value: object, warned: bool, tmp_path: Path, caplog: Logs
-) -> None:
+def test_keys_without_effect_are_named(key: str, value: object, warned: bool, tmp_path: Path, caplog: Logs) -> None:
     with caplog.at_level("INFO"):
         load("minesweeper_ASE", tmp_path, **{key: value})
     [line] = [record for record in caplog.records if f"{key} {value}" in record.getMessage()]

@@ -84,9 +84,7 @@ def values_of(name: str, folder: Path, *words: str, **changes: Any) -> dict[str,
 
 
 @pytest.mark.parametrize(("name", "changes", "adopted"), DECIDED)
-def test_the_earlier_run_decides_what_its_code_takes_over(
-    name: str, changes: dict[str, Any], adopted: bool, tmp_path: Path
-) -> None:
+def test_an_earlier_run_decides_its_settings(name: str, changes: dict[str, Any], adopted: bool, tmp_path: Path) -> None:
     plain, changed = values_of(name, tmp_path), values_of(name, tmp_path, **changes)
     differing = {key for key in plain if plain[key] != changed[key]}
     assert len(differing) >= len({key.split(".")[0] for key in changes})

@@ -42,7 +42,6 @@ def searched(out: Path, score: Score = BEST, trials: int = 12) -> tuple[Experime
 
 
 def publish(experiment: Experiment, folder: Path, **changes: Any) -> Any:
-    """Publish the choices of an experiment, with changes in that of GCN."""
     content = yaml.safe_load("\n".join(published_yaml(experiment, folder / "elsewhere", str)))
     content["toy"]["Toys/gcn"] |= changes
     (folder / "toy.yaml").write_text(yaml.safe_dump(content))

@@ -64,7 +64,6 @@ def meanwhile(action: Callable[[], object]) -> threading.Thread:
 
 
 def stopped_by(jobs: list[Job], place: Place, when: Callable[[], bool], *signals: int) -> JobsStopped:
-    """Run jobs, and send this process signals when something holds."""
 
     def send() -> None:
         for signum in signals:
@@ -213,9 +212,7 @@ def test_two_schedulers_run_no_job_twice(place: Place) -> None:
     assert sorted(order(place.root)) == ["gcn/0", "gcn/1", "gcn/2", "gcn/3", "look"]
 
 
-def test_a_job_that_another_finished_just_before_its_lock_was_free_is_not_repeated(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_another_finished_meanwhile_is_not_repeated(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     (job,) = jobs_of(place, experiment("A", training("GCN")))
 
     def late(path: Path) -> int | None:
@@ -228,9 +225,7 @@ def test_a_job_that_another_finished_just_before_its_lock_was_free_is_not_repeat
 
 
 @pytest.mark.parametrize("ending", ["job.lock", "lock"])  # of another scheduler, and of a main.py
-def test_a_job_that_another_process_holds_is_in_use_and_not_failed(
-    place: Place, ending: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_of_another_process_is_in_use(place: Place, ending: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_runner, "PATIENCE", 0.3)
     held, free = jobs_of(place, experiment("A", training("GCN"), training("GAT")))
     held.path.parent.mkdir(parents=True)
@@ -272,9 +267,7 @@ def test_a_job_hears_the_signal_where_the_runner_has_it_ignored(place: Place) ->
 
 
 @pytest.mark.parametrize("signals_sent", [1, 2])
-def test_a_job_may_end_well_in_spite_of_the_signal_and_a_second_one_kills_it(
-    place: Place, signals_sent: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_signal_kills_a_job(place: Place, signals_sent: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(signals, "ECHO_SECONDS", 0.0)
     write = "; Path('results/commands/A/look/cells.json').touch(); sys.exit(0)" if signals_sent == 1 else ""
     jobs = command_jobs(

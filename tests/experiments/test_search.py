@@ -40,7 +40,6 @@ FIRST = [{"lr": lr, "depth": depth} for lr, depth in (("0.1", "4"), ("0.01", "4"
 
 
 def below(tag: str) -> float:
-    """A score that is larger where the factor a is smaller."""
     (a,) = [part[1:] for part in tag.split("-") if part[0] == "a"] or ["3"]
     return -float(a)
 
@@ -74,7 +73,7 @@ def test_a_coordinate_search_tries_the_default_and_each_value_of_one_factor_at_a
         ((None, None, None, None), None),
     ],
 )
-def test_a_coordinate_search_puts_the_best_values_together_once(
+def test_the_best_values_are_put_together_once(
     first: tuple[float | None, ...], together: dict[str, str] | None
 ) -> None:
     score_of = dict(zip(map(SPACE.tag, FIRST), first, strict=True))
@@ -92,7 +91,7 @@ def test_a_coordinate_search_puts_the_best_values_together_once(
         (scores(default=float("nan"), lr001=0.6), "argmax", "search-lr0.01", "0.6"),
     ],
 )
-def test_linear_trains_trials_then_the_combination_then_the_other_final_seeds_of_the_best(
+def test_linear_trains_trials_then_their_combination(
     tmp_path: Path, score: Score, metric_agg: str, choice: str, value: str
 ) -> None:
     runner = Recorder(tmp_path, score, metric_agg=metric_agg)
@@ -165,9 +164,7 @@ def test_a_trial_that_failed_in_an_earlier_session_is_given_to_the_runner_again(
 
 @pytest.mark.parametrize("engine", ["linear", "tpe"])
 @pytest.mark.parametrize("ends", [False, True])
-def test_a_trial_that_another_process_runs_is_left_to_it_and_without_its_end_nothing_is_chosen(
-    ends: bool, engine: str, tmp_path: Path
-) -> None:
+def test_a_trial_of_another_process_is_left_to_it(ends: bool, engine: str, tmp_path: Path) -> None:
     recorder, attempts = Recorder(tmp_path, RISING), []
 
     def runner(runs: list[Run]) -> list[Status]:

@@ -52,9 +52,7 @@ def worker_of(job: Job) -> Worker:
     return Worker(job.arguments, job.path.parents[2])
 
 
-def test_a_dry_run_shows_the_files_that_sbatch_would_get_those_with_the_same_needs_together(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_shows_the_files_of_sbatch_grouped_by_needs(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     groups = [[job.label for job in group] for group in group_jobs(jobs_of(place))]
     assert groups == [["A GCN seed 0", "A GAT seed 0", "A bench"], ["A look"]]
     options = parse_options(["partition=gpu,time=1-02:30:00", "gres=gpu:1,mem=40GB"])
@@ -96,7 +94,7 @@ def test_without_submitit_or_slurm_the_error_says_so(place: Place, monkeypatch: 
         parse_options(["time=5"])
 
 
-def test_the_local_executor_runs_jobs_then_what_needs_them_and_nothing_that_needs_a_failed_one(
+def test_the_local_executor_runs_what_does_not_need_a_failed_job(
     place: Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # Each job runs its own script here, with no scheduler inside that would make its folder.
@@ -143,7 +141,7 @@ def test_a_job_whose_time_is_up_saves_and_goes_to_the_queue_again(tmp_path: Path
     assert (again[0].arguments, again[0].root, again[0].process) == (["train.py"], tmp_path, None)
 
 
-def test_over_nodes_every_training_that_is_not_done_is_an_element_of_one_job_array(
+def test_over_nodes_trainings_are_one_job_array(
     cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_command_line(reproduce, cluster, monkeypatch)
@@ -184,21 +182,3 @@ def test_over_nodes_torchrun_starts_a_training_on_every_node(
     assert ("--module graphgps_kmip --cfg " if shipped else " main.py --cfg ") in text
     with pytest.raises(ManifestError, match="A bench is a command, which runs in one process: choose trainings"):
         run_on_slurm(plan_jobs({"A": experiment("A", commands=(command("bench"),))}, ["A"], place), place, args)
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--nodes", "2"], "--nodes and --gpus-per-node go together"),
-        ([*OVER_NODES, "--search", "--slurm", "time=5"], "--search runs on this machine alone"),
-        (OVER_NODES, "--nodes and --gpus-per-node go together, and with --slurm"),
-    ],
-)
-def test_a_mistake_with_nodes_is_one_line(
-    more: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_command_line(reproduce, tmp_path, monkeypatch)
-    assert reproduce.main(["run", "A", *more]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: {message}")
-    assert error.count("\n") == 1

@@ -68,7 +68,6 @@ class Walks(nn.Module):
         return self.norm(self.linear(self.features(features))) + self.shift * second, batch.y
 
     def features(self, features: Tensor) -> Tensor:
-        """Return what the linear map reads."""
         return features
 
 

@@ -47,7 +47,7 @@ def test_a_record_is_read_as_it_was_written_nan_included(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("auto_resume", [False, True])
-def test_a_damaged_record_counts_as_none_and_a_training_moves_its_run_aside(
+def test_a_damaged_record_counts_as_none(
     damage: str, auto_resume: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "0").mkdir()
@@ -105,7 +105,6 @@ def test_a_disk_that_is_full_leaves_the_earlier_lines(tmp_path: Path, monkeypatc
     before = (tmp_path / "val" / "stats.json").read_bytes()
 
     class Full:
-        """Takes a part of what is written, as a full disk does."""
 
         def __init__(self, path: Path) -> None:
             self.path = path
@@ -155,7 +154,7 @@ def finished(out_dir: Path, seed: int, epochs: int = 3, **changes: Any) -> Path:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_record_of_another_seed_costs_neither_table_nor_comparison(
+def test_a_damaged_record_of_another_seed_is_left_out(
     damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     finished(tmp_path, 0)

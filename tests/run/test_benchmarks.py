@@ -57,13 +57,13 @@ def config_afterwards() -> Iterator[None]:
     set_cfg(cfg)
 
 
-@pytest.mark.parametrize(("bench", "words"), TINY, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_benchmark_runs_on_a_tiny_case_and_prints_its_table(
-    bench: ModuleType, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("bench", "argv"), TINY, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_benchmark_prints_its_table(
+    bench: ModuleType, argv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tree, "QUICK", {"sizes": [50, 100], "queries": 20, "repeats": {"nodes": 2, "time": 2}})
-    words = shlex.split(words.format(out=tmp_path))
-    assert bench.main([*words, "--threads", "1", "--out", str(tmp_path / "out")]) == 0
+    argv = shlex.split(argv.format(out=tmp_path))
+    assert bench.main([*argv, "--threads", "1", "--out", str(tmp_path / "out")]) == 0
     (path,) = (tmp_path / "out").glob("*.json")
     rows = json.loads(path.read_text())["rows"]
     assert rows
@@ -86,7 +86,7 @@ def test_out_of_memory_and_time_are_rows(method: str, limit: float, status: str)
 
 
 @pytest.mark.parametrize(
-    ("bench", "words", "message"),
+    ("bench", "argv", "message"),
     [
         (attention, ["--methods", "nobody"], "--methods nobody: no method of this name"),
         (attention, ["--data", "batch:2x5x3", "--heads", "2"], "--heads: the data batch:2x5x3 has 3"),
@@ -101,9 +101,9 @@ def test_out_of_memory_and_time_are_rows(method: str, limit: float, status: str)
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
-    bench: ModuleType, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    bench: ModuleType, argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bench.main(words) == 2
+    assert bench.main(argv) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {message}")
 
@@ -139,9 +139,9 @@ def test_every_command_is_understood_by_its_script_and_makes_the_files_of_tables
     parsers = {f"run/bench/{bench.__name__.split('.')[-1]}.py": bench.parse for bench in (attention, cells, tree)}
     for command in experiment.commands.values():
         for text in (command.run, command.sample):
-            script, *words = shlex.split(text)
-            if "--approximate" not in words:  # needs faiss
-                parsers[script](words)
+            script, *argv = shlex.split(text)
+            if "--approximate" not in argv:  # needs faiss
+                parsers[script](argv)
     sources = [table.source for table in experiment.tables.values()]
     sources += [source for figure in experiment.figures.values() for source in figure.sources]
     for source in sources:
@@ -159,8 +159,8 @@ def test_every_command_runs_as_a_sample(experiment: Any, tmp_path: Path) -> None
         out = command.out_dir(experiment.id, tmp_path, sample=True)
         out.mkdir(parents=True)
         names = {f"need{i}": folder for i, folder in enumerate(folders)}
-        script, *words = [word.format(out=out, **names) for word in shlex.split(command.sample)]
-        done = python("-m", script.removesuffix(".py").replace("/", "."), *words)
+        script, *argv = [word.format(out=out, **names) for word in shlex.split(command.sample)]
+        done = python("-m", script.removesuffix(".py").replace("/", "."), *argv)
         assert done.returncode == 0, f"{experiment.id} {command.name}: {done.stderr}"
         assert all((out / name).exists() for name in command.produces)
 
@@ -197,8 +197,9 @@ def test_the_reference_of_whole_epochs_has_the_loss_and_gradients_of_ours_with_t
 
 def test_encodings_equal_those_of_torch_geometric() -> None:
     graphs = encodings.DATA["graphs"](np.random.default_rng(0), 4, 500)
-    for ours, theirs in zip(encodings.encode_for_run("RWSE", graphs), encodings.encode_by_transform("RWSE", graphs), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+    walks = encodings.encode_for_run("RWSE", graphs), encodings.encode_by_transform("RWSE", graphs)
+    for ours, expected in zip(*walks, strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
     double = [graph.clone() for graph in graphs]
     for graph in double:
         graph.edge_weight = torch.ones(graph.num_edges, dtype=torch.float64)

@@ -105,6 +105,6 @@ def test_every_import_of_the_package_is_a_requirement(setup):
     ],
 )
 def test_ruff_bans_imports_where_they_break_the_architecture(path, code, banned):
-    words = ["check", "--quiet", "--select", "TID251", "--stdin-filename", path, "-"]
-    done = python("-m", "ruff", *words, input=code + "\n")
+    argv = ["check", "--quiet", "--select", "TID251", "--stdin-filename", path, "-"]
+    done = python("-m", "ruff", *argv, input=code + "\n")
     assert ("TID251" in done.stdout) is banned, done.stdout + done.stderr

@@ -19,7 +19,6 @@ PARTS = ("pairs", "theorem1", "hardmax", "fit")
 
 
 def sample(part: str, out: Path) -> list[str]:
-    """The words of the sample form in the manifest."""
     experiments = load_manifest(ROOT / "run/experiments").values()
     commands = (row for experiment in experiments for row in experiment.commands.values() if row.name == part)
     command = next(row for row in commands if row.run.startswith("run/expressivity.py"))
@@ -75,7 +74,7 @@ def test_hardmax_errors_stay_below_their_bounds_and_fall(out: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         (["theorem1", "--trials", "0"], "--trials: got 0, at least 1 is needed"),
         (["fit", "--blocks", "2", "-1"], "--blocks: got"),
@@ -84,10 +83,10 @@ def test_hardmax_errors_stay_below_their_bounds_and_fall(out: Path) -> None:
     ],
 )
 def test_wrong_arguments_end_with_one_line_and_exit_code_2(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        expressivity.main(words)
+        expressivity.main(argv)
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
 

@@ -86,7 +86,6 @@ def random_weights(ptr: Tensor, num: int, seed: int = 0, limit: float = LOGIT_LI
 
 @torch.no_grad()
 def _sums(x: Tensor, y: Tensor, ptr: Tensor) -> Tensor:
-    """Return the sum of |x - y| over all pairs of trainings, for each node."""
     for weights in (x, y):
         if weights.dim() != 2 or weights.size(1) != int(ptr[-1]):
             raise InputError(

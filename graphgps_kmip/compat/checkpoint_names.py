@@ -60,7 +60,7 @@ def _last(*_: object) -> int:
 
 
 def _post_layer(match: re.Match[str], states: States) -> str | None:
-    """GraphGym's norm and PReLU after a layer; dropout, which has a number too, may differ."""
+    # dropout, which has a number too, may differ
     prefix, number = f"layers.{match[1]}.layer.post_layer.", rank(match, 2, states.file)
     modules = sorted({int(name.removeprefix(prefix).split(".")[0]) for name in states.model if name.startswith(prefix)})
     return f"{prefix}{modules[number]}." if number < len(modules) else None

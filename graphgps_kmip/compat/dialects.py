@@ -194,11 +194,7 @@ FOREIGN: dict[str, Code] = {"grit": GRIT, "ppgt": PPGT, "spexphormer": SPEXPHORM
 
 
 def in_dialect(settings: list[Setting]) -> list[Setting]:
-    """Return the settings, of files and command line in order, translated, after those of their dialect and quirks.
-
-    Raises:
-        ConfigError: an unknown dialect or quirk.
-    """
+    """Return the settings, of files and command line in order, translated, after those of their dialect and quirks."""
     last = {key: value for key, value, _ in settings}
     dialect, quirks = last.get("dialect") or "", last.get("quirks") or []
     if not isinstance(quirks, list):
@@ -220,7 +216,6 @@ def in_dialect(settings: list[Setting]) -> list[Setting]:
 
 
 def _fill_head_widths(values: dict[str, Any], dialect: str) -> list[Setting]:
-    """Return the widths of k-MIP's heads in the dialect, where the settings (key -> value) leave them open."""
     parts = str(values.get("gt.layer_type", "")).split("+")
     if dialect not in WIDE_HEADS or "SparseAttention" not in parts:  # by our name, kMIP, None has our meaning
         return []

@@ -21,31 +21,20 @@ COMMAND_LINE = "the command line"
 
 @dataclass(frozen=True)
 class Code:
-    """Translation of the keys of a public code.
+    """Translation of the keys of a public code."""
 
-    Args:
-        name: its dialect.
-        keys: their key -> ours, with the same values.
-        together: patterns of keys that are translated together.
-        derive: all settings of a file, by their keys -> ours in place of ``together``.
-        only: pattern of a key -> values that this package has; others are refused.
-        unread: pattern of a key without effect here -> values that need no warning; None: all.
-    """
-
-    name: str
-    keys: Mapping[str, str]
-    together: tuple[str, ...]
+    name: str  # its dialect
+    keys: Mapping[str, str]  # their key -> ours, with the same values
+    together: tuple[str, ...]  # patterns of keys that are translated together
+    # all settings of a file, by their keys -> ours in place of ``together``
     derive: Callable[[Mapping[str, Any]], dict[str, Any]]
-    only: Mapping[str, tuple[Any, ...]]
+    only: Mapping[str, tuple[Any, ...]]  # pattern of a key -> values that this package has; others are refused
+    # pattern of a key without effect here -> values that need no warning; None: all
     unread: Mapping[str, tuple[Any, ...] | None]
 
 
 def translate_foreign(settings: Iterable[Setting], code: Code) -> list[Setting]:
-    """Return settings, of files and command line in order, under our keys; derived ones at the first of their keys.
-
-    Raises:
-        ConfigError: a value that this package does not have.
-    """
+    """Return settings, of files and command line in order, under our keys; derived ones at the first of their keys."""
     settings = [_translate_accelerator(setting) for setting in settings]
     derived = code.derive({key: value for key, value, _ in settings})
     result: list[Setting] = []
@@ -111,7 +100,6 @@ GRIT_KEYS: dict[str, str] = {
 
 
 def _derive_grit(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the node encoder with RRWP if that is enabled, and where it is computed."""
     ours: dict[str, Any] = {}
     name = settings.get(ENCODER)
     if name is not None:
@@ -186,10 +174,7 @@ def _derive_low_width(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find_estimator(settings: Iterable[Setting]) -> list[Setting]:
-    """Return the estimator of a sparse network: the file of the same name with another ending in its folder.
-
-    None if the settings name one, or are of no file with such an ending.
-    """
+    """Return the estimator of a sparse network, a file next to its own, unless the settings name one."""
     settings = list(settings)
     if any(key in ("spexphormer.estimator", "spexphormer.scores") and value for key, value, _ in settings):
         return []

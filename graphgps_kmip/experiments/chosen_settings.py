@@ -135,9 +135,6 @@ def check_searched(experiment: Experiment, options: Sequence[str] = ()) -> None:
     Args:
         experiment (Experiment): What is to be trained.
         options (sequence of str, optional): What else that command needs. (default: ``()``)
-
-    Raises:
-        ManifestError: names the trainings.
     """
     missing = [row for row in experiment.trainings if row.folder not in (experiment.searched or {})]
     if missing and experiment.searched is not None:

@@ -47,15 +47,10 @@ PairGraphs = tuple[Sequence[Data], Sequence[Data]]  # 64 graphs, G and H in turn
 
 @dataclass(frozen=True)
 class Protocol:
-    """How a model is trained on a pair before it is tested.
+    """How a model is trained on a pair before it is tested."""
 
-    Args:
-        graphs (int): In a batch of training, the first of each `BATCH` graphs; 0: the initial weights are tested.
-        stops_at_zero (bool, optional): End the training when the loss of an epoch is exactly 0, and give batch norms
-            the statistics to which the remaining epochs would bring them. (default: ``False``)
-    """
-
-    graphs: int
+    graphs: int  # in a batch of training, the first of each `BATCH` graphs; 0: the initial weights are tested
+    # end the training when the loss of an epoch is exactly 0, with the batch norms of the remaining epochs
     stops_at_zero: bool = False
 
 
@@ -213,7 +208,6 @@ def _finite_or_none(value: float) -> float | None:
 
 @contextmanager
 def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Set torch's default dtype inside the block."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -261,7 +255,6 @@ def _settle_batch_norms(model: nn.Module, batch: Batch, progress: float) -> None
 
 
 def _train_epoch(model: nn.Module, batches: Sequence[Batch], optimizer: Optimizer, progress: float) -> float:
-    """Take a step for each batch, in order, and return the mean loss."""
     total = 0.0
     for batch in batches:
         batch = batch.clone()  # a network of another package writes into its batch

@@ -24,19 +24,12 @@ DECIMALS = 9  # of GD-WL's probabilities in float64, so that sums in another ord
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes, edges (source, target) and their features; with both directions of an undirected edge.
-
-    Args:
-        num_nodes: N.
-        edge_index: edges (2, E); a repeated one counts twice.
-        x: features of nodes (N, F), or None: all alike.
-        edge_attr: features of edges (E, F), or None: all alike.
-    """
+    """Nodes, edges (source, target) and their features; with both directions of an undirected edge."""
 
     num_nodes: int
-    edge_index: Tensor
-    x: Tensor | None = None
-    edge_attr: Tensor | None = None
+    edge_index: Tensor  # edges (2, E); a repeated one counts twice
+    x: Tensor | None = None  # features of nodes (N, F), or None: all alike
+    edge_attr: Tensor | None = None  # features of edges (E, F), or None: all alike
 
     def permuted(self, order: Tensor) -> Graph:
         """Return the same graph with its nodes in another order, old node ``order[i]`` as node i."""
@@ -87,30 +80,20 @@ SHIFT = 1 / math.pi
 
 @dataclass(frozen=True, eq=False)
 class Encoding:
-    """What a model adds to the features of one graph.
+    """What a model adds to the features of one graph."""
 
-    Args:
-        node: nu(A) (N, d), added to features of nodes, or None.
-        edge: mu(A) (E, d), added to features of edges, or None.
-        pair: of all pairs (N, N, d), the attending node first: what a biased attention reads; or None.
-    """
-
-    node: Tensor | None = None
-    edge: Tensor | None = None
+    node: Tensor | None = None  # nu(A) (N, d), added to features of nodes, or None
+    edge: Tensor | None = None  # mu(A) (E, d), added to features of edges, or None
+    # of all pairs (N, N, d), the attending node first: what a biased attention reads; or None
     pair: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """The values of a structural encoding scheme on one graph.
+    """The values of a structural encoding scheme on one graph."""
 
-    Args:
-        node: f_A(v, G) of every node.
-        pair: f_R(v, u, G), row v, column u: what v sees of u.
-    """
-
-    node: Sequence[Hashable]
-    pair: Sequence[Sequence[Hashable]]
+    node: Sequence[Hashable]  # f_A(v, G) of every node
+    pair: Sequence[Sequence[Hashable]]  # f_R(v, u, G), row v, column u: what v sees of u
 
 
 def theorem_scheme(graph: Graph, encoding: Encoding | None = None) -> Scheme:
@@ -168,15 +151,11 @@ def new_table() -> defaultdict[Hashable, int]:
 
 @dataclass(frozen=True)
 class Colouring:
-    """Colours of several graphs, round by round.
+    """Colours of several graphs, round by round."""
 
-    Args:
-        history: colours (N,) of each graph before any round, after one, ...; comparable within a round.
-        stable: no further round refines the colours.
-    """
-
+    # colours (N,) of each graph before any round, after one, ...; comparable within a round
     history: tuple[Colours, ...]
-    stable: bool
+    stable: bool  # no further round refines the colours
 
     @property
     def rounds(self) -> int:

@@ -262,19 +262,12 @@ Model = Callable[[Graph, Encoding], Tensor]  # (N, C)
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a model and of SEG-WL on a pair.
+    """Result of a model and of SEG-WL on a pair."""
 
-    Args:
-        equal: SEG-WL leaves the pair equal.
-        error: largest difference between outputs of two nodes of one colour, relative to the largest output.
-        difference: a lower bound of the distance of the two multisets of outputs.
-        readout: difference between the mean outputs of the graphs.
-    """
-
-    equal: bool
-    error: float
-    difference: float
-    readout: float
+    equal: bool  # SEG-WL leaves the pair equal
+    error: float  # largest difference between outputs of two nodes of one colour, relative to the largest output
+    difference: float  # a lower bound of the distance of the two multisets of outputs
+    readout: float  # difference between the mean outputs of the graphs
 
 
 def try_model(model: Model, pair: Pair, encodings: tuple[Encoding, Encoding], rounds: int | None = None) -> Outcome:
@@ -321,17 +314,11 @@ def difference(rows: Tensor, other: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Reach:
-    """Whether a component of a GPS layer has the properties that the proof uses (k-MIP paper, appendix B: A1 to A3).
+    """Whether a component of a GPS layer has the properties that the proof uses (k-MIP paper, appendix B: A1 to A3)."""
 
-    Args:
-        inside: it has them.
-        why: the reason.
-        per_round: l layers separate no more than l rounds; else only stable colours bound them.
-    """
-
-    inside: bool
+    inside: bool  # it has them
     why: str
-    per_round: bool = True
+    per_round: bool = True  # l layers separate no more than l rounds; else only stable colours bound them
 
 
 REACH: dict[str, Reach] = {

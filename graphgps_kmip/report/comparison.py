@@ -21,9 +21,6 @@ def comparison(out_dirs: list[Path], num_runs: int) -> str:
     Args:
         out_dirs: results folders, ``results/<config name>``.
         num_runs: runs each of them must have.
-
-    Raises:
-        ResultsError: the experiments cannot be compared, or a file of results is damaged.
     """
     check_distinct({str(out_dir): out_dir for out_dir in out_dirs}, len(out_dirs))
     runs = {}
@@ -66,9 +63,6 @@ def check_distinct(folders: dict[str, Path], count: int) -> None:
     Args:
         folders: what each experiment is called -> its results folder.
         count: how many experiments were asked for, which is more where one was named twice.
-
-    Raises:
-        ResultsError: two have one folder; names both.
     """
     if len(folders) < count:
         raise ResultsError("one experiment is given twice: name each once")

@@ -88,9 +88,6 @@ def save(figure: Figure, path: Path, dpi: int = 160, tight: bool = False) -> Pat
         path: where it goes.
         dpi: dots an inch of a PNG, and of what is rastered in a PDF.
         tight: the page is as large as what is drawn, beyond the figure's edges too.
-
-    Raises:
-        RunFolderError: it cannot be written; an earlier picture is as it was.
     """
     kind = path.suffix.removeprefix(".")
     # without its date, a PDF of the same numbers is the same file
@@ -110,9 +107,6 @@ def draw_curves(run_dir: Path | str, metric_best: str = "auto", metric_agg: str 
         run_dir: folder of the run.
         metric_best: the metric that selects the epoch; `auto`: the lowest validation loss.
         metric_agg: `argmax` or `argmin`.
-
-    Raises:
-        ResultsError: there are no results, or they do not have the metric.
     """
     run_dir = Path(run_dir)
     run = read_run(run_dir)

@@ -22,10 +22,6 @@ def published_yaml(experiment: Experiment, out: Path, hash_of: HashOf) -> Iterat
         experiment (Experiment): With the settings that its searches chose.
         out (Path): Root of the results.
         hash_of (callable): Config hash of a command line.
-
-    Raises:
-        ManifestError: the models are not tuned alike, or none is searched.
-        ResultsError: a finished run does not hold its values.
     """
     if experiment.of or experiment.searched is None:
         raise ManifestError(f"{experiment.id} has no models of its own that are tuned alike by --search")

@@ -49,12 +49,7 @@ def draw_search(device: torch.device, dim: int, num_keys: int) -> SearchProblem:
 
 
 def compare_search(backend: Spec, problem: SearchProblem) -> str:
-    """Search with a backend, and return the largest relative error of its scores.
-
-    Raises:
-        NotHere: the backend does not support the problem on this machine.
-        AssertionError: a score is not among the K largest, or is not that of its key.
-    """
+    """Search with a backend, and return the largest relative error of its scores; see `NotHere`."""
     if reasons := backend.traits.not_supported_reasons(problem):
         raise NotHere("; ".join(reasons))
     q, k, ptr, num_keys = problem.q, problem.k, problem.ptr_q, problem.num_keys
@@ -119,7 +114,6 @@ def _gated_means(device: torch.device) -> Operator:
 
 
 def _clamped_attention(device: torch.device) -> Operator:
-    """Attention along edges as Exphormer's, expander edges sharing one kind."""
     generator, num_nodes, num_edges, num_kinds = torch.Generator().manual_seed(4), 500, 5000, 1500
     sizes = num_nodes, num_nodes - 1, 1
     edges = torch.stack([torch.randint(size, (num_edges,), generator=generator) for size in sizes])
@@ -132,7 +126,6 @@ def _clamped_attention(device: torch.device) -> Operator:
 
 
 def _pair_attention(device: torch.device, with_pairs: bool) -> Operator:
-    """Attention to all nodes of graphs, one of them empty; with biases and factors as PPGT's."""
     ptr = torch.tensor([0, 150, 157, 157, 158, 240])
     context = GraphContext(torch.repeat_interleave(ptr.diff()), ptr)
     there = GraphContext(context.batch.to(device), on_device(ptr, device))

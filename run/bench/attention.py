@@ -2,7 +2,6 @@
 
   python -m run.bench.attention --setting search --n 1e3:1e5
   python -m run.bench.attention --setting training --device cuda --n 1e2:1e6
-  python -m run.bench.attention --setting breakdown --n 31623
 
 A paired benchmark, see harness.py.
 """

@@ -97,7 +97,6 @@ def make_inputs(data: str, n: int, dim: int, heads: int, seed: int = 0) -> Input
 
 
 def _batch_sizes(data: str) -> tuple[list[int], int]:
-    """Return nodes of each graph, and heads; of NODES such as 9-41 the sizes are spread evenly, in random order."""
     match = re.fullmatch(r"batch:(\d+)x(\d+)(?:-(\d+))?x(\d+)", data)
     if not match or "0" in match.groups():
         choices = f"{', '.join(DATA)} or batch:GRAPHSxNODESxHEADS, such as batch:32x480x4 or batch:32x9-41x4"

@@ -39,7 +39,6 @@ SEARCH_COLUMNS = {"time": "total", "recall": "recall", "memory": "memory"}
 
 
 def _list_columns(method: str) -> dict[str, tuple[str, str, str]]:
-    """Tables 10 to 12 of the k-MIP paper: column -> setting, method, quantity."""
     trained = {f"train_{what}": ("training", method, what) for what in ("forward", "backward", "total", "memory")}
     return {"inference_total": ("inference", method, "total")} | trained
 
@@ -98,7 +97,6 @@ def size_name(n: int) -> str:
 
 
 def _list_values(row: Row, what: str) -> list[float]:
-    """Return each pass of a time, else one value; empty if there is none."""
     value = row.get({"memory": "memory_mib", "recall": "recall"}.get(what, f"{what}_ms"))
     return row.get(f"{what}_passes_ms", [] if value is None else [value])
 

@@ -1,7 +1,6 @@
 """Encoding benchmark: Laplacian eigenvectors and random-walk probabilities, ours against torch_geometric's transforms.
 
   python -m run.bench.encodings
-  python -m run.bench.encodings --data graphs --encodings LapPE --repeats 5
 
 Data: "graphs" is half trees with rings (151 nodes) and half triangulations (479 nodes); "road" is one connected graph.
 Methods: "ours" before the first epoch, nothing stored; "stored" is a second start; "pyg" is a loop over the graphs with

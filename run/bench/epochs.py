@@ -1,7 +1,6 @@
 """Epoch benchmark: training epochs of our loop and of a reference implementation on the same batches.
 
   python -m run.bench.epochs                                all data and models
-  python -m run.bench.epochs --data pascalvoc --attn-dropout 0 --threads 2
 
 Models of public configuration files on synthetic graphs of the sizes of their data sets. The reference
 (tests/reference/gps_model.py), of as many parameters, uses torch_geometric's `GPSConv` and MessagePassing. A paired

@@ -1,7 +1,6 @@
 """GECO scaling benchmark: time and memory of one layer over the number of nodes, against full attention and k-MIP.
 
   python -m run.bench.geco_scaling                          Erdos-Renyi graphs of 2^9 to 2^21 nodes
-  python -m run.bench.geco_scaling --n 1e5 --repeats 1 --limit 3000
   python -m run.bench.geco_scaling --device cuda            with FlashAttention in float16
   python -m run.bench.geco_scaling --fit RECORD.json --cells FOLDER
 

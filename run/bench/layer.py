@@ -1,7 +1,6 @@
 """GPS layer benchmark: GatedGCN with each registered attention, forward and backward.
 
   python -m run.bench.layer                         32 graphs of 480 nodes, and single graphs of 10^3 to 10^5 nodes
-  python -m run.bench.layer --n 50000               the batch, and one graph of 50,000 nodes
   python -m run.bench.layer --n 1e3:1e6 --device cuda --methods 'kMIP,Transformer'
 
 "sparse Exphormer" is the attention of the low-width method's second stage. Performer, BigBird and Exphormer are also

@@ -85,16 +85,12 @@ def main(argv: list[str]) -> int:
         common |= {"heads": shape.heads, "n": sum(sizes_of(shape)), "device": args.device, "threads": args.threads}
         groups.append([common | {"method": name} for name in names])
     rows = measure(groups, Bounds(args.repeats, args.limit))
-    _compare(rows)
-    return bench_records.save(args, rows, COLUMNS, table_content=make_table(rows))
-
-
-def _compare(rows: list[Row]) -> None:
     done = {(row["data"], row["method"]): row for row in rows if row["status"] == "ok"}
     for (data, method), row in done.items():
         if method == PPGT and (grit := done.get((data, GRIT))) is not None:
             row["time_of_grit"] = row["total_ms"] / grit["total_ms"]
             row["memory_of_grit"] = row["memory_mib"] / grit["memory_mib"]
+    return bench_records.save(args, rows, COLUMNS, table_content=make_table(rows))
 
 
 def make_table(rows: list[Row]) -> dict[str, Any]:

@@ -141,7 +141,6 @@ def make_empty(problem: SearchProblem) -> Found:
 
 
 def _list_rows(ptr: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows of each graph (B, longest), padded with the last row of all, and a mask of the real ones."""
     rows = ptr[:-1, None] + torch.arange(int(ptr.diff().max()), device=ptr.device)
     return rows.clamp(max=int(ptr[-1]) - 1), rows < ptr[1:, None]
 

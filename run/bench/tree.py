@@ -1,7 +1,6 @@
 """Ball tree benchmark, and the curse of dimensionality: the thesis' section 6.3, figures 6.3 (nodes) and 6.4 (time).
 
   python -m run.bench.tree
-  python -m run.bench.tree --quick
   python -m run.bench.tree --part time --backends ball_tree,keops,exact
 
 nodes: mean number of tree nodes that a query visits, over N, for 1 to 15 dimensions. time: building and searching with

@@ -9,16 +9,7 @@ from hypothesis import strategies as st
 from run.expressivity import ATTENTIONS, GPS, MPNNS, TOLERANCE, counterexample, trial
 
 from graphgps_kmip.expressivity.seg_wl import Encoding, cycle, union, wl
-from graphgps_kmip.expressivity.theorem import (
-    REACH,
-    Pair,
-    difference,
-    hops,
-    probes,
-    spread,
-    standard_pairs,
-    try_model,
-)
+from graphgps_kmip.expressivity.theorem import REACH, Pair, difference, hops, probes, spread, standard_pairs, try_model
 
 INSIDE = [name for name, reach in REACH.items() if reach.inside]
 OUTSIDE = [name for name, reach in REACH.items() if not (reach.inside and reach.per_round)]

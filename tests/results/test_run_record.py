@@ -105,7 +105,6 @@ def test_a_disk_that_is_full_leaves_the_earlier_lines(tmp_path: Path, monkeypatc
     before = (tmp_path / "val" / "stats.json").read_bytes()
 
     class Full:
-
         def __init__(self, path: Path) -> None:
             self.path = path
 

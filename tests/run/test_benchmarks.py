@@ -12,17 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from run.bench import (
-    attention,
-    cells,
-    encodings,
-    epochs,
-    geco_scaling,
-    layer,
-    pair_models,
-    tree,
-    two_stage_memory,
-)
+from run.bench import attention, cells, encodings, epochs, geco_scaling, layer, pair_models, tree, two_stage_memory
 from run.bench.harness import Bounds, measure
 from run.bench.tree import BallTree
 from torch_geometric.data import Batch

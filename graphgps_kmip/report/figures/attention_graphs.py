@@ -89,7 +89,6 @@ def draw_attention_graphs(artefact: Path) -> Figure:
 
 
 def _frame(axes: Axes, pos: np.ndarray) -> None:
-    """Show the points with y upwards, at equal scale, without ticks."""
     low, high = pos.min(0), pos.max(0)
     margin = 0.1 * ((high - low).max() or 1.0)
     limits = {"xlim": (low[0] - margin, high[0] + margin), "ylim": (low[1] - margin, high[1] + margin)}

@@ -183,7 +183,6 @@ def draw_encoded_differences(artefact: Path) -> Figure:
 
 
 def _draw_pairs(axes: Axes, content: dict[str, Any]) -> None:
-    """Draw a ring of six nodes and the path that leaves it."""
     angle = np.arange(6) * np.pi / 3
     places = [*zip(np.cos(angle), np.sin(angle), strict=True), (2, 0), (3, 0), (4, 0)]
     for first, second in content["edges"]:

@@ -220,10 +220,10 @@ def _fill_head_widths(values: dict[str, Any], dialect: str) -> list[Setting]:
     if dialect not in WIDE_HEADS or "SparseAttention" not in parts:  # by our name, kMIP, None has our meaning
         return []
     width, filled = values.get("gt.dim_hidden", DEFAULT_WIDTH), []
-    for ours, keys in HEAD_WIDTHS.items():
+    for our_key, keys in HEAD_WIDTHS.items():
         if all(values.get(key) in (None, *NONE) for key in keys):
-            logging.info("config: %s is the whole width, %s, in the dialect %s", ours, width, dialect)
-            filled.append((ours, width, f"dialect {dialect}"))
+            logging.info("config: %s is the whole width, %s, in the dialect %s", our_key, width, dialect)
+            filled.append((our_key, width, f"dialect {dialect}"))
     return filled
 
 
@@ -234,10 +234,10 @@ def _translate_value(setting: Setting, meanings: dict[tuple[str, Any], tuple[str
     first, plus, rest = value.partition("+") if isinstance(value, str) else (value, "", "")  # VOCNode+LapPE
     if (key, first) not in meanings:
         return setting
-    ours, meant = meanings[key, first]
+    our_key, meant = meanings[key, first]
     meant = f"{meant}+{rest}" if plus else meant
-    logging.info("config: %s %s means %s %s in the dialect %s", key, value, ours, meant, dialect)
-    return (ours, meant, origin)
+    logging.info("config: %s %s means %s %s in the dialect %s", key, value, our_key, meant, dialect)
+    return (our_key, meant, origin)
 
 
 # Dialect -> settings that only its code has, or it and those above it; the first match counts: keys, key=value, and

@@ -51,14 +51,14 @@ def translate_foreign(settings: Iterable[Setting], code: Code) -> list[Setting]:
             result.append((code.keys[key], value, origin))
         elif _match_first(key, code.together) is not None:
             if not placed:
-                result += [(ours, choice, origin) for ours, choice in derived.items()]
+                result += [(our_key, choice, origin) for our_key, choice in derived.items()]
             placed = True
         elif (pattern := _match_first(key, code.unread)) is not None:
             quiet = code.unread[pattern]
             unread[f"{key} {value}"] = quiet is not None and value not in quiet
         elif _match_first(key, code.only) is None:
             result.append((key, value, origin))
-    parts = [", ".join(f"{theirs} as {ours}" for theirs, ours in read.items())]
+    parts = [", ".join(f"{key} as {our_key}" for key, our_key in read.items())]
     parts += [", ".join(f"{key} {value}" for key, value in derived.items())] if placed else []
     if text := "; ".join(part for part in parts if part):
         logging.info("config: keys of %s are read as ours: %s", code.name, text)
@@ -100,14 +100,14 @@ GRIT_KEYS: dict[str, str] = {
 
 
 def _derive_grit(settings: Mapping[str, Any]) -> dict[str, Any]:
-    ours: dict[str, Any] = {}
+    derived: dict[str, Any] = {}
     name = settings.get(ENCODER)
     if name is not None:
         enabled = settings.get("posenc_RRWP.enable", settings.get(f"{OLD_GROUP}.enable", False))
-        ours[ENCODER] = encoder_with_rrwp(name, True) if enabled else name
+        derived[ENCODER] = encoder_with_rrwp(name, True) if enabled else name
     if settings.get("dataset.pe_transform_on_the_fly"):
-        ours["posenc_RRWP.where"] = "batch"
-    return ours
+        derived["posenc_RRWP.where"] = "batch"
+    return derived
 
 
 def encoder_with_rrwp(name: str, enabled: bool) -> str:
@@ -158,19 +158,19 @@ DIRECTED = ("PyG-actor", "SNAP")
 
 def _derive_low_width(settings: Mapping[str, Any]) -> dict[str, Any]:
     same = ("dataset.format", "gt.layer_type")
-    ours = {key: settings[key] for key in same if key in settings}
+    derived = {key: settings[key] for key in same if key in settings}
     if "gt.dim_hidden" in settings:
-        ours["gnn.dim_inner"] = settings["gt.dim_hidden"]  # whose own value its network does not read
+        derived["gnn.dim_inner"] = settings["gt.dim_hidden"]  # whose own value its network does not read
     if settings.get("gt.layer_type") == "Spexphormer":
         # it takes as many numbers as there are layers
         degrees = settings.get(DEGREE, PUBLIC_DEGREE)
         cut = isinstance(degrees, list) and isinstance(settings.get("gt.layers", LAYERS), int)
-        ours["spexphormer.degree"] = degrees[: settings.get("gt.layers", LAYERS)] if cut else degrees
+        derived["spexphormer.degree"] = degrees[: settings.get("gt.layers", LAYERS)] if cut else degrees
     if settings.get("dataset.format") in DIRECTED:
-        ours["prep.add_reverse_edges"] = False
+        derived["prep.add_reverse_edges"] = False
     if settings.get("dataset.format") == "PyG-actor":
-        ours["dataset.normalize_features"] = True  # as its loader does
-    return {key: value for key, value in ours.items() if key in same or key not in settings}
+        derived["dataset.normalize_features"] = True  # as its loader does
+    return {key: value for key, value in derived.items() if key in same or key not in settings}
 
 
 def find_estimator(settings: Iterable[Setting]) -> list[Setting]:

@@ -49,7 +49,7 @@ def _list_flash_columns(setting: str) -> dict[str, tuple[str, str, str]]:
 
 
 def _list_thesis_columns(setting: str, *quantities: str) -> dict[str, tuple[str, str, str]]:
-    return {f"{name}, {what}": (setting, ours, what) for name, ours in NAMES.items() for what in quantities}
+    return {f"{name}, {what}": (setting, method, what) for name, method in NAMES.items() for what in quantities}
 
 
 # tables with a row for each size; the two others are made by `_list_entries`

@@ -38,15 +38,15 @@ def as_tree(settings: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def load(name: str, folder: Path, *words: str, **changes: Any) -> None:
-    """Load a public file into GraphGym's config; ``changes`` are made to its text, ``words`` are the command line's."""
+def load(name: str, folder: Path, *argv: str, **changes: Any) -> None:
+    """Load a public file into GraphGym's config; ``changes`` are made to its text, ``argv`` are the command line's."""
     file = folder / "public.yaml"
     file.write_text(yaml.safe_dump(as_tree(settings_of(name) | changes)))
-    load_config(cfg, file, list(words))
+    load_config(cfg, file, list(argv))
 
 
-def build(name: str, folder: Path, *words: str) -> nn.Module:
-    load(name, folder, *words)
+def build(name: str, folder: Path, *argv: str) -> nn.Module:
+    load(name, folder, *argv)
     cfg.share.dim_in, cfg.share.dim_out, cfg.dataset.edge_dim = FILES[name]["dims"]
     with torch.device("meta"):
         return create_model(to_device=False)

@@ -19,10 +19,10 @@ from graphgps_kmip.registry import entries
 HEAD = "dataset: {format: sklearn, name: digits}\n"
 
 
-def load(tmp_path: Path, text: str, *words: str) -> None:
+def load(tmp_path: Path, text: str, *argv: str) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(HEAD + text)
-    load_config(cfg, file, list(words))
+    load_config(cfg, file, list(argv))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -113,9 +113,7 @@ def test_all_nodes_of_one_graph_stay_refused_where_the_loop_of_the_code_learns_t
         ("lrgb", "GPSModel", "gatedgcnconv", ""),
     ],
 )
-def test_message_passing_has_its_codes_activation(
-    dialect: str, network: str, layer: str, act: str, tmp_path: Path
-) -> None:
+def test_layers_have_their_codes_activation(dialect: str, network: str, layer: str, act: str, tmp_path: Path) -> None:
     load(tmp_path, f"dialect: {dialect}\n", "model.type", network, "gnn.layer_type", layer)
     assert cfg.gnn.layer_act == act
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,6 @@ SPARSE = [name for name in FILES if name.endswith("_spexphormer")]
 COUNTED = [name for name, row in FILES.items() if "parameters" in row]
 
 
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    cfg.defrost()
-
-
 def settings_of(name: str) -> dict[str, Any]:
     letter, values = FILES[name]["letter"], DATA["values"].items()
     return {key: yaml.safe_load(text) for key, texts in values for text, files in texts.items() if letter in files}
@@ -47,9 +40,9 @@ def written(name: str, folder: Path, **changes: Any) -> Path:
     return file
 
 
-def load(name: str, folder: Path, *words: str, **changes: Any) -> None:
-    """Load a public file into GraphGym's config; ``changes`` are made to its text, ``words`` are the command line's."""
-    load_config(cfg, written(name, folder, **changes), list(words))
+def load(name: str, folder: Path, *argv: str, **changes: Any) -> None:
+    """Load a public file into GraphGym's config; ``changes`` are made to its text, ``argv`` are the command line's."""
+    load_config(cfg, written(name, folder, **changes), list(argv))
 
 
 def test_the_list_of_public_settings_is_whole() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,6 @@ from tests.compat.pair_files import DATA, FILES, GRIT, PPGT, build, load, settin
 
 Logs = pytest.LogCaptureFixture
 ZINC, GRIT_ZINC, ARXIV = "zinc-PPGT", "zinc-GRIT-RRWP", "ogbn-arxiv-PPGT-2x128+CA-SG10"
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    cfg.defrost()
 
 
 def size(*modules: nn.Module) -> int:

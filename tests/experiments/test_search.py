@@ -21,12 +21,9 @@ from graphgps_kmip.experiments.hyperparameter_search import (
     open_study,
     read_search,
     run_search,
-    runner_of,
 )
-from graphgps_kmip.experiments.job_runner import Setup
 from graphgps_kmip.experiments.run_status import State, Status, failure_file
 from graphgps_kmip.experiments.search_space import Factor, Space
-from tests.experiments.project import make_project, order, training
 from tests.experiments.search_cases import FACTORS, RANGES, TOGETHER, TRIALS, Recorder, Score, scores, toy
 from tests.processes import HANGS, wait_for
 
@@ -73,9 +70,7 @@ def test_a_coordinate_search_tries_the_default_and_each_value_of_one_factor_at_a
         ((None, None, None, None), None),
     ],
 )
-def test_the_best_values_are_put_together_once(
-    first: tuple[float | None, ...], together: dict[str, str] | None
-) -> None:
+def test_best_values_are_put_together_once(first: tuple[float | None, ...], together: dict[str, str] | None) -> None:
     score_of = dict(zip(map(SPACE.tag, FIRST), first, strict=True))
     assert coordinate_search(SPACE, score_of) == ([together] if together else [])
 
@@ -91,7 +86,7 @@ def test_the_best_values_are_put_together_once(
         (scores(default=float("nan"), lr001=0.6), "argmax", "search-lr0.01", "0.6"),
     ],
 )
-def test_linear_trains_trials_then_their_combination(
+def test_linear_ends_with_the_combination(
     tmp_path: Path, score: Score, metric_agg: str, choice: str, value: str
 ) -> None:
     runner = Recorder(tmp_path, score, metric_agg=metric_agg)
@@ -285,14 +280,3 @@ def test_a_process_that_is_killed_while_it_writes_leaves_no_lock(tmp_path: Path)
     holder.join(HANGS)
     assert not (tmp_path / "toy.optuna.jsonl.lock").is_symlink()  # Optuna's own lock, for which it waits 30 s
     assert open_study(file).ask().number == 0
-
-
-def test_trials_are_jobs_and_finished_ones_are_not_repeated(tmp_path: Path) -> None:
-    place = make_project(tmp_path)
-    runs = [(training("GCN"), 0), (training("GAT", do="diverge"), 0), (training("GCN"), 1)]
-    runner = runner_of(place, Setup(place.root))
-    statuses = runner(runs)
-    assert [status.state for status in statuses] == [State.DONE, State.DIVERGED, State.DONE]
-    assert statuses[1].error == "the loss is nan"
-    assert runner(runs) == statuses
-    assert order(place.root) == ["gcn/0", "gat/0", "gcn/1"]

@@ -235,7 +235,7 @@ def test_edge_features_and_single_precision_are_refused() -> None:
         gd_wl([cycle(3)], RRWP())
 
 
-def test_the_command_fails_where_a_proposition_does_not_hold(
+def test_the_command_fails_with_a_proposition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     assert propositions.main(["--out", str(tmp_path)]) == 0

@@ -102,9 +102,7 @@ def test_a_nan_metric_stays_visible_in_the_summary(tmp_path: Path) -> None:
     assert math.isnan(accuracy(tmp_path, "val"))
 
 
-def test_unknown_metrics_and_unfinished_folders_are_refused(
-    out_dir: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_unknown_metrics_and_no_runs_are_refused(out_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     with pytest.raises(ValueError, match=r"no 'acuracy'\. Did you mean accuracy"):
         aggregate(out_dir, "acuracy")
     assert not (out_dir / "agg").exists()

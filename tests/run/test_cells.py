@@ -14,11 +14,13 @@ from graphgps_kmip.data.sets.brec import CATEGORIES, NUM_PAIRS
 from graphgps_kmip.encoding.expander_graph import spectral_bound
 from run import brec, dataset_table, expander_gaps, narrow_estimators
 
+Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
+
 
 def run_folder(folder: Path, pairs: dict[int, bool], **record: object) -> Path:
     """Write a finished run that has tested some pairs: pair -> distinguished; the first one is not reliable."""
     folder.mkdir(parents=True)
-    lines = [{"settings": {}}, *({"pair": pair, "distinguished": told} for pair, told in pairs.items())]
+    lines = [{"settings": {}}, *({"pair": pair, "distinguished": separated} for pair, separated in pairs.items())]
     lines[1]["reliable"] = False
     (folder / brec.FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "record.json").write_text(json.dumps({"finished": True} | record))
@@ -45,8 +47,8 @@ def test_a_run_is_counted_by_category_and_one_of_some_pairs_has_whole_categories
 
 def test_colour_refinements_are_rows_too(tmp_path: Path) -> None:
     tests = {
-        name: {"separated_after": {str(pair): 2 if pair in told else None for pair in range(NUM_PAIRS)}}
-        for name, told in (("1-WL", ()), ("3-WL", CATEGORIES["extension"]))
+        name: {"separated_after": {str(pair): 2 if pair in separated else None for pair in range(NUM_PAIRS)}}
+        for name, separated in (("1-WL", ()), ("3-WL", CATEGORIES["extension"]))
     }
     path, out = tmp_path / "brec_wl.json", tmp_path / "cells.json"
     path.write_text(json.dumps({"sample": False, "pairs": "all", "tests": tests}))
@@ -55,7 +57,7 @@ def test_colour_refinements_are_rows_too(tmp_path: Path) -> None:
     assert (cells(out)["3-WL"]["Extension"], cells(out)["3-WL"]["BREC"]) == ([100], [25])
 
 
-def test_samples_results_and_unfinished_runs_are_not_mixed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_samples_results_and_unfinished_runs_are_not_mixed(tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "cells.json"
     sample, run = run_folder(tmp_path / "a", {0: True}, sample=True), run_folder(tmp_path / "b", {0: True})
     for argv, line in (
@@ -71,9 +73,7 @@ def test_samples_results_and_unfinished_runs_are_not_mixed(tmp_path: Path, capsy
     assert "expected NAME=FOLDER, got 'x'" in capsys.readouterr().err
 
 
-def test_a_data_set_is_counted_and_one_without_files_left_out_with_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_data_set_is_counted_and_one_without_files_left_out_with_a_line(tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "deep" / "cells.json"
     argv = ["--datasets", "scans=digits", "CIFAR10", "--out", str(out), "--dir", str(tmp_path / "none")]
     assert dataset_table.main(argv) == 0
@@ -84,7 +84,7 @@ def test_a_data_set_is_counted_and_one_without_files_left_out_with_a_line(
     assert printed[1].startswith("CIFAR10: left out, it has no files in ")
 
 
-def test_nothing_to_count_ends_with_one_line_and_writes_no_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_nothing_to_count_ends_with_one_line_and_writes_no_file(tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "cells.json"
     for names, line in (
         (["CIFAR10"], "error: none of these data sets has files in"),
@@ -112,7 +112,7 @@ def written(path: Path, seed: int, layers: int = 2, **facts: str) -> Path:
 
 
 @pytest.fixture
-def trainings(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def trainings(monkeypatch: Patch) -> list[list[str]]:
     lines: list[list[str]] = []
 
     def train(argv: list[str]) -> int:
@@ -166,9 +166,7 @@ def test_all_trainings_have_one_expander(trainings: list[list[str]], tmp_path: P
 
 
 @pytest.mark.usefixtures("trainings")
-def test_scores_of_other_data_are_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_of_other_data_are_refused_in_one_line(tmp_path: Path, capsys: Capture, monkeypatch: Patch) -> None:
     compared(tmp_path)
     monkeypatch.setattr(narrow_estimators, "train", lambda _: 0)  # all is done
     other = written(tmp_path / "all" / "minesweeper-estimator-width4" / "2" / "scores.pt", 0, data="other")

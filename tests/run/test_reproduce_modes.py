@@ -20,18 +20,17 @@ from graphgps_kmip.experiments.run_status import State
 from tests.experiments.project import make_command_line, order, training
 from tests.processes import python, wait_for
 
+Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
 REAL = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path, monkeypatch: Patch) -> Path:
     make_command_line(reproduce, tmp_path, monkeypatch)
     return tmp_path
 
 
-def test_timing_trains_the_first_seeds_in_their_folders(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_timing_trains_the_first_seeds_in_their_folders(project: Path, monkeypatch: Patch, capsys: Capture) -> None:
     assert reproduce.main(["run", "A"]) == 0
     for load, warned in ((0.1, False), (2.0, True)):
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0), raising=False)
@@ -46,16 +45,14 @@ def test_timing_trains_the_first_seeds_in_their_folders(
 
 @pytest.mark.parametrize("argv", [["--jobs", "2"], ["--seeds", "3"], ["--search"], ["--slurm", "time=5"]])
 @pytest.mark.usefixtures("project")
-def test_a_timing_beside_others_is_refused(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_timing_beside_others_is_refused(argv: list[str], capsys: Capture) -> None:
     assert reproduce.main(["run", "A", "--timing", *argv]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "--timing" in line
     assert argv[0] in line
 
 
-def test_every_job_that_slurm_is_given_runs_as_a_command_of_its_own(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_job_that_slurm_is_given_runs_as_a_command_of_its_own(project: Path, monkeypatch: Patch) -> None:
     submitted = []
 
     def submit(jobs: list[Job], worker_of: Callable[[Job], slurm.Worker], *_: object) -> bool:
@@ -73,7 +70,7 @@ def test_every_job_that_slurm_is_given_runs_as_a_command_of_its_own(
 
 @pytest.mark.parametrize(("finished", "code"), [(True, 0), (False, 1)])
 def test_a_search_gets_its_trainings_and_a_runner(
-    project: Path, monkeypatch: pytest.MonkeyPatch, finished: bool, code: int, capsys: pytest.CaptureFixture[str]
+    project: Path, monkeypatch: Patch, finished: bool, code: int, capsys: Capture
 ) -> None:
     def run_search(
         experiment: Experiment,

@@ -20,7 +20,6 @@ from torch_geometric.graphgym.config import cfg, set_cfg
 
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from graphgps_kmip.experiments.manifest import load_manifest
-from tests.processes import python
 from tests.reference import ball_tree as reference
 from tests.reference import gps_model
 from tests.search.problems import Ragged, check_answer
@@ -137,22 +136,6 @@ def test_every_command_is_understood_by_its_script_and_makes_the_files_of_tables
     for source in sources:
         command, file = source.split("/")
         assert file in experiment.commands[command].produces
-
-
-@pytest.mark.slow
-@pytest.mark.compiler
-@pytest.mark.parametrize("experiment", EFFICIENCY, ids=lambda row: row.id)
-def test_every_command_runs_as_a_sample(experiment: Any, tmp_path: Path) -> None:
-    for command in experiment.commands.values():
-        needs = [(EXPERIMENTS[need.experiment], need.command) for need in command.needs]
-        folders = [need.commands[name].out_dir(need.id, tmp_path, sample=True) for need, name in needs]
-        out = command.out_dir(experiment.id, tmp_path, sample=True)
-        out.mkdir(parents=True)
-        names = {f"need{i}": folder for i, folder in enumerate(folders)}
-        script, *argv = [word.format(out=out, **names) for word in shlex.split(command.sample)]
-        done = python("-m", script.removesuffix(".py").replace("/", "."), *argv)
-        assert done.returncode == 0, f"{experiment.id} {command.name}: {done.stderr}"
-        assert all((out / name).exists() for name in command.produces)
 
 
 @pytest.mark.compiler

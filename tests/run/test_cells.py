@@ -177,14 +177,6 @@ def test_scores_of_other_data_are_refused_in_one_line(tmp_path: Path, capsys: Ca
     assert f"{other}: its data, split or edges are not those of the other runs" in line
 
 
-@pytest.mark.slow  # four trainings
-def test_a_sample_goes_from_training_to_distances(tmp_path: Path) -> None:
-    content = compared(tmp_path, "--sample", "--edges", "all")
-    assert (tmp_path / "all-sample" / "minesweeper-estimator-width4" / "3" / "scores.pt").is_file()
-    assert content["sample"]
-    assert content["cells"]["random"]["all"][0] > content["cells"]["width 8"]["all"][0]
-
-
 def test_expanders_are_drawn_until_one_passes(tmp_path: Path) -> None:
     out = tmp_path / "cells.json"
     assert expander_gaps.main(["--nodes", "60", "--degree", "2", "--seeds", "3", "--out", str(out)]) == 0

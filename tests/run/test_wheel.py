@@ -146,5 +146,5 @@ def test_an_installed_wheel_trains_and_reproduces_from_an_empty_folder(wheel: Pa
     (empty / "configs/quickstart/mine.yaml").write_text(f"base: {digits}\n")
     cfg = "trainings: [{cfg: quickstart/mine.yaml, seeds: 1}, {cfg: quickstart/digits-gcn.yaml, seeds: 1}]"
     (empty / "run/experiments/mine.yaml").write_text(f"experiments: {{mine: {{title: Mine, {cfg}}}}}\n")
-    assert "# mine: 2 jobs: 2 missing" in run("graphgps-kmip-reproduce", "plan", "mine")
-    assert "error: --mark_done" in run("graphgps-kmip", "--cfg", digits, "--mark_done", code=2)
+    assert "# mine: 2 jobs: 2 missing" in call("graphgps-kmip-reproduce", "plan", "mine")
+    assert "error: --mark_done" in call("graphgps-kmip", "--cfg", digits, "--mark_done", code=2)

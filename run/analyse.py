@@ -133,7 +133,6 @@ COMMANDS: dict[str, tuple[Callable[[argparse.Namespace], None], int, str]] = {
 
 @contextmanager
 def _open_run(run_dir: Path, args: argparse.Namespace) -> Iterator[tuple[Trained, Graphs]]:
-    """Load a run, and the first graphs of a split that are large enough."""
     with trained(run_dir) as run:
         analysis.kmip_layers(run.model)
         run.model.to(args.device)
@@ -151,10 +150,7 @@ def _open_run(run_dir: Path, args: argparse.Namespace) -> Iterator[tuple[Trained
 def _measure_runs(
     args: argparse.Namespace, measure: Callable[[analysis.Heads, list[int]], Tensor]
 ) -> tuple[dict[str, Any], Tensor]:
-    """Return the facts of a run, and the measures (H, K) of the heads of every graph (rows) and layer (columns).
-
-    The last layer is drawn from N(0, 1) in the shapes of the first.
-    """
+    """Return the facts of a run, and the measures (H, K) of the heads of each graph and layer, then of N(0, 1)."""
     with _open_run(args.run[0], args) as (run, selected):
         layers, sizes = analysis.kmip_layers(run.model), [graph.num_nodes for graph in selected.values()]
         for key in ("diversity", "random_fraction"):
@@ -175,7 +171,6 @@ def _measure_runs(
 
 
 def _groups(values: dict[str, Tensor]) -> dict[str, Any]:
-    """Return the spread of each group, and the mean of each head over graphs: layer -> head -> k."""
     heads = {name: {"heads": of_group.double().mean(0).tolist()} for name, of_group in values.items()}
     return {name: analysis.spread(of_group) | heads[name] for name, of_group in values.items()}
 

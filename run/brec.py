@@ -2,8 +2,7 @@
 
 python run/brec.py --rows PPGT=results/BREC/ppgt/0 --wl results/expressivity/brec_wl.json --out cells.json
 
-A run that has tested a category in part leaves its column out. Pairs that fail the reliability test are counted as the
-public script counts them, and apart in the column "unreliable".
+A run that has tested a category in part leaves its column out; "unreliable" counts pairs that fail that test.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
   python run/check_configs.py ~/GraphGPS/configs           also for files that were written for another code
   python run/check_configs.py configs/LRGB --only kmip
 
-No data set is needed, and no result is written. The exit code is 1 if a file does not run.
+No result is written. The exit code is 1 if a file does not run.
 """
 
 from __future__ import annotations
@@ -52,10 +52,7 @@ class Outcome:
 
 
 def check(file: Path) -> Outcome:
-    """Load, build and train two steps until the first mistake of the file; faults of this package are raised.
-
-    The estimator of a sparse network is trained for an epoch first, into a temporary folder.
-    """
+    """Load, build and train two steps (after an epoch of a needed estimator) until the first mistake of the file."""
     stage, dialect = "load", ""
     try:
         load_config(cfg, file, SMALL)

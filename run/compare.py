@@ -17,12 +17,7 @@ MAIN = Path(__file__).resolve().parents[1] / "main.py"
 
 
 def compare(args: argparse.Namespace) -> int:
-    """Train the unfinished configs, one after the other, and print the table; return the exit code.
-
-    Raises:
-        UserError: two configs have one results folder, or one asks for sample data (both before anything is trained);
-            or the results cannot be compared.
-    """
+    """Train the unfinished configs, one after the other, and print the table; return the exit code."""
     from graphgps_kmip.gym.planned_runs import planned_folder  # loads torch_geometric: seconds
     from graphgps_kmip.report.comparison import check_distinct, comparison
 

@@ -3,8 +3,7 @@
 python run/dataset_table.py --datasets Cora Computer=Amazon-Computers --out cells.json [--dir datasets] [--sample]
     [--columns graphs nodes edges sparsity]
 
-A data set without files on this machine is left out; nothing is downloaded. Processed files are stored next to the raw
-ones, as in every run, so the folder must be writable.
+A data set without files on this machine is left out; processed files are stored next to the raw ones.
 """
 
 from __future__ import annotations
@@ -22,10 +21,7 @@ DEFAULT_COLUMNS = COLUMNS[:4]
 
 
 def count_dataset(record: DatasetRecord, root: Path, sample: bool) -> dict[str, list[float]]:
-    """Return a row of the table: column -> its number; edges as the data set's publication counts them.
-
-    ``sparsity`` is mean edges over squared mean nodes, ``features`` columns of the nodes' features.
-    """
+    """Return a row of the table: column -> its number (sparsity: mean edges over squared mean nodes)."""
     info = DatasetInfo.of(open_dataset(sampled(record) if sample else record, "" if sample else root), record)
     for line in () if sample else mismatches(record, info):
         print(f"warning: {line}")

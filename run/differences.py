@@ -3,8 +3,7 @@
   python run/differences.py                       the table of docs/differences.md; trains what is missing
   python run/differences.py --only kmip_no_mask,gine_inner --effects-only
 
-The cases are in differences.yaml. A small case is two models with the same weights on the same batches: by how much
-outputs and gradients differ, relative to ours. Training is `python main.py` with either setting, on real data.
+The cases are in differences.yaml: two models with the same weights on the same batches, then trainings of both.
 """
 
 from __future__ import annotations
@@ -40,27 +39,17 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Case:
-    """One difference.
+    """One difference."""
 
-    Args:
-        name: also of its results folders.
-        what: description, as published.
-        cfg: YAML file under configs/, of both sides.
-        published: settings of the public code.
-        both: further settings of both sides, dotted key -> value.
-        ours: settings of this package, where they are not the file's.
-        train: settings of the training runs only; None: it is not trained, for the reason in `what`.
-    """
+    name: str  # also of its results folders
+    what: str  # description, as published
+    cfg: str  # YAML file under configs/, of both sides
+    published: dict[str, Any]  # settings of the public code
+    both: dict[str, Any] = field(default_factory=dict)  # further settings of both sides, dotted key -> value
+    ours: dict[str, Any] = field(default_factory=dict)  # settings of this package, where they are not the file's
+    train: dict[str, Any] | None = field(default_factory=dict)  # of training runs only; None: not trained, see `what`
 
-    name: str
-    what: str
-    cfg: str
-    published: dict[str, Any]
-    both: dict[str, Any] = field(default_factory=dict)
-    ours: dict[str, Any] = field(default_factory=dict)
-    train: dict[str, Any] | None = field(default_factory=dict)
-
-    def words(self, side: str, training: bool = False) -> list[str]:
+    def arguments(self, side: str, training: bool = False) -> list[str]:
         """Return the command line's keys and values of one side."""
         settings = self.both | (self.train or {} if training else {}) | getattr(self, side)
         return [word for key, value in settings.items() for word in (key, _to_yaml(value))]
@@ -79,8 +68,7 @@ def cases() -> list[Case]:
 def effect(case: Case, dataset_dir: str) -> tuple[float, float, int]:
     """Return the relative change of outputs and of gradients, and the number of further parameters as published.
 
-    Two batches of 4 graphs (or one graph twice), float64, no dropout, statistics of the batch, equal initial weights.
-    The gradient is that of one step over both batches.
+    Two batches of 4 graphs (or one graph twice), float64, no dropout, statistics of the batch, equal weights.
     """
     pred, grad, weights = _pass(case, "ours", dataset_dir, {})
     published, published_grad, published_weights = _pass(case, "published", dataset_dir, weights)
@@ -91,8 +79,7 @@ def effect(case: Case, dataset_dir: str) -> tuple[float, float, int]:
 
 
 def _pass(case: Case, side: str, dataset_dir: str, weights: Tensors) -> tuple[Tensor, Tensors, Tensors]:
-    """Return outputs, gradients and weights of one side, which takes those of ``weights`` that fit."""
-    settings = case.words(side) + ["dataset.dir", dataset_dir, "train.batch_size", "4", "num_threads", "1"]
+    settings = case.arguments(side) + ["dataset.dir", dataset_dir, "train.batch_size", "4", "num_threads", "1"]
     load_config(cfg, ROOT / "configs" / case.cfg, settings)
     cfg.gt.dropout = cfg.gt.attn_dropout = cfg.gnn.dropout = 0.0
     with configured(planned_runs(1)[0]):
@@ -120,7 +107,7 @@ def _change(published: Tensor, ours: Tensor) -> float:
 
 def trained(case: Case, side: str, seeds: int, out_dir: Path, dataset_dir: str) -> list[float]:
     """Return the test scores of one side, seed by seed; finished runs are not repeated."""
-    settings = case.words(side, training=True) + ["dataset.dir", dataset_dir, "out_dir", str(out_dir)]
+    settings = case.arguments(side, training=True) + ["dataset.dir", dataset_dir, "out_dir", str(out_dir)]
     command = [sys.executable, str(ROOT / "main.py"), "--cfg", str(ROOT / "configs" / case.cfg), "--repeat", str(seeds)]
     done = subprocess.run([*command, *settings, "name_tag", f"{case.name}-{side}"], capture_output=True, text=True)
     if done.returncode:

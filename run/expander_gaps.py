@@ -2,8 +2,7 @@
 
 python run/expander_gaps.py --out cells.json [--nodes 7600 18333] [--degree 15] [--seeds 5] [--sample]
 
-Draws expanders as runs do, with several seeds for each number of nodes, and writes the second smallest eigenvalue of
-their Laplacians (edges as often as drawn), and the bound below which an expander is drawn again.
+Writes the second smallest eigenvalue of the Laplacians, and the bound below which an expander is drawn again.
 """
 
 from __future__ import annotations

@@ -24,23 +24,15 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.attention import (
-    BiasedFullAttention,
-    BigBirdAttention,
-    DiverseKeys,
-    ExphormerAttention,
-    FullAttention,
-    GraphContext,
-    KMIPAttention,
-    PerformerAttention,
-    RandomKeys,
-)
+from graphgps_kmip import attention as attentions
+from graphgps_kmip.attention import ExphormerAttention, GraphContext, KMIPAttention
 from graphgps_kmip.common.atomic_write import write_json
 from graphgps_kmip.compat.public_faults import FirstKeyAgain
 from graphgps_kmip.data import find, open_dataset, sampled
 from graphgps_kmip.data.sets.brec import BLOCK, CATEGORIES, select_pairs
 from graphgps_kmip.encoding.expander_graph import expander_edges, expander_generator
 from graphgps_kmip.errors import report_mistakes
+from graphgps_kmip.expressivity import theorem
 from graphgps_kmip.expressivity.brec_protocol import category_rows, table_text
 from graphgps_kmip.expressivity.seg_wl import (
     TESTS,
@@ -52,22 +44,7 @@ from graphgps_kmip.expressivity.seg_wl import (
     theorem_scheme,
     wl,
 )
-from graphgps_kmip.expressivity.theorem import (
-    DECIMALS,
-    ENCODINGS,
-    INVARIANT,
-    REACH,
-    Outcome,
-    Pair,
-    draw_iteration,
-    draw_pair,
-    encode,
-    hops,
-    probes,
-    random_pair,
-    standard_pairs,
-    try_model,
-)
+from graphgps_kmip.expressivity.theorem import ENCODINGS, REACH, Outcome, Pair, encode, try_model
 from graphgps_kmip.expressivity.toy_fit import TARGETS, fit, hardmax_bound, hardmax_error, linear_error
 from graphgps_kmip.model.gps import GPSLayer, initial_states
 from graphgps_kmip.mpnn import APPNP, GAT, GCN, GIN, GINE, PNA, GatedGCN, GATv2, GENConv, GraphSAGE
@@ -108,10 +85,10 @@ def main(argv: list[str]) -> int:
 
 def show_pairs(args: argparse.Namespace) -> int:
     """Write and print after how many rounds each test separates the standard pairs."""
-    rows = [_test_pair(pair) for pair in standard_pairs()]
+    rows = [_test_pair(pair) for pair in theorem.standard_pairs()]
     names = list(rows[0]["tests"])
-    write_json(args.out / "pairs.json", {"decimals": DECIMALS, "tests": names, "pairs": rows})
-    write_json(args.out / "colourings.json", {"iteration": draw_iteration(), "pair": draw_pair()})
+    write_json(args.out / "pairs.json", {"decimals": theorem.DECIMALS, "tests": names, "pairs": rows})
+    write_json(args.out / "colourings.json", {"iteration": theorem.draw_iteration(), "pair": theorem.draw_pair()})
     print("After how many rounds the colours differ (=: never). SEG-WL: scheme of theorem 1 and these encodings.\n")
     heads = [name.removeprefix("SEG-WL, ").replace("Laplacian ", "") for name in names]
     print(f"{'':<28}{'1-WL':>6}   SEG-WL:" + "".join(f"{head:>{len(head) + 2}}" for head in heads[1:]))
@@ -133,7 +110,7 @@ def _test_pair(pair: Pair) -> dict[str, Any]:
     tests = {"1-WL": _summarise(wl(graphs), True)}
     for name in ENCODINGS:
         colouring = seg_wl(graphs, [theorem_scheme(graph, encode(name, graph)) for graph in graphs])
-        tests[f"SEG-WL, {name}"] = _summarise(colouring, name in INVARIANT)
+        tests[f"SEG-WL, {name}"] = _summarise(colouring, name in theorem.INVARIANT)
     sizes = {"nodes": pair.first.num_nodes, "edges": pair.first.edge_index.size(1) // 2}
     return {"name": pair.name, "isomorphic": pair.isomorphic, **sizes, "tests": tests}
 
@@ -225,7 +202,6 @@ def _build_kmip(dim: int, heads: int, k: int = 2, selection: nn.Module | None = 
 
 
 def _build_tied_kmip(dim: int, heads: int) -> KMIPAttention:
-    """Return k-MIP whose keys are all equal, so that all scores of a query tie."""
     attention = _build_kmip(dim, heads, 1)
     nn.init.zeros_(attention.key.weight)
     return attention
@@ -233,35 +209,25 @@ def _build_tied_kmip(dim: int, heads: int) -> KMIPAttention:
 
 # By the names of `REACH`; small blocks and few keys, so that they matter on small graphs.
 ATTENTIONS: dict[str, Callable[[int, int], nn.Module]] = {
-    "Transformer": FullAttention,
-    "Performer": lambda dim, heads: PerformerAttention(dim, heads, dim_head=dim, num_features=16),
+    "Transformer": attentions.FullAttention,
+    "Performer": lambda dim, heads: attentions.PerformerAttention(dim, heads, dim_head=dim, num_features=16),
     "kMIP": _build_kmip,
-    "kMIP, diversity": lambda dim, heads: _build_kmip(dim, heads, 2, DiverseKeys(0.5)),
+    "kMIP, diversity": lambda dim, heads: _build_kmip(dim, heads, 2, attentions.DiverseKeys(0.5)),
     "Exphormer": lambda dim, heads: ExphormerAttention(dim, heads, use_exp_edges=False),
     "Exphormer, virtual nodes": lambda dim, heads: ExphormerAttention(dim, heads, num_virt_node=2, use_exp_edges=False),
     "kMIP, tied keys": _build_tied_kmip,
     "kMIP, repeat_first_key": lambda dim, heads: _build_kmip(dim, heads, 40, FirstKeyAgain()),
-    "kMIP, random_attention": lambda dim, heads: _build_kmip(dim, heads, 2, RandomKeys(0.5)),
+    "kMIP, random_attention": lambda dim, heads: _build_kmip(dim, heads, 2, attentions.RandomKeys(0.5)),
     "Exphormer, expander": ExphormerAttention,
-    "BigBird": lambda dim, heads: BigBirdAttention(dim, heads, block_size=1, num_random_blocks=1),
-    "BiasedTransformer": BiasedFullAttention,
+    "BigBird": lambda dim, heads: attentions.BigBirdAttention(dim, heads, block_size=1, num_random_blocks=1),
+    "BiasedTransformer": attentions.BiasedFullAttention,
 }
 MPNNS = {"GCN": GCN, "GAT": GAT, "GATv2": GATv2, "GraphSAGE": GraphSAGE, "GENConv": GENConv, "GIN": GIN, "GINE": GINE}
 MPNNS |= {"APPNP": APPNP, "GatedGCN": GatedGCN, "PNA": PNA}
 
 
 class GPS(nn.Module):
-    """A stack of GPS layers with random float64 weights in eval mode, without head and batch norm.
-
-    Args:
-        mpnn (str, optional): a row of `MPNNS`.
-        attention (str, optional): a row of `ATTENTIONS`.
-        layers (int): number of layers.
-        seed (int): of the weights, and of an expander graph.
-        norm (str, optional): of the layers. (default: `"none"`)
-
-    Shapes: graph, encoding -> (N, C).
-    """
+    """GPS layers of `MPNNS` and `ATTENTIONS` with random float64 weights in eval mode: graph, encoding -> (N, C)."""
 
     def __init__(self, mpnn: str | None, attention: str | None, layers: int, seed: int, norm: str = "none") -> None:
         super().__init__()
@@ -290,7 +256,7 @@ class GPS(nn.Module):
     def _context(self, graph: Graph, encoding: Encoding) -> GraphContext:
         size, sets = graph.num_nodes, {}
         nodes = torch.arange(size)
-        pair = encoding if encoding.pair is not None else hops(graph)
+        pair = encoding if encoding.pair is not None else theorem.hops(graph)
         if self.reads_expander:
             sets["expander"] = (expander_edges(size, EXPANDER_DEGREE, rng=expander_generator(self.seed, 0)), None)
         return GraphContext(
@@ -305,7 +271,6 @@ class GPS(nn.Module):
 
 
 def _join_features(count: int, *parts: Tensor | None) -> Tensor:
-    """Return a column of ones and the parts that are not None, float64."""
     columns = [part.double() for part in parts if part is not None]
     return torch.cat([torch.ones(count, 1, dtype=torch.float64), *columns], dim=1)
 
@@ -316,20 +281,17 @@ def trial(name: str, seed: int) -> Outcome:
     choices = [None, *(other for other in inside if other in (ATTENTIONS if name in MPNNS else MPNNS))]
     other = choices[seed % len(choices)]
     local, attention = (name, other) if name in MPNNS else (other, name)
-    layers, encoding, pair = 1 + seed % MAX_LAYERS, ENCODED[seed // 3 % 3], random_pair(seed)
+    layers, encoding, pair = 1 + seed % MAX_LAYERS, ENCODED[seed // 3 % 3], theorem.random_pair(seed)
     per_round = all(REACH[branch].per_round for branch in (local, attention) if branch)
     encodings = encode(encoding, pair.first), encode(encoding, pair.second)
     return try_model(GPS(local, attention, layers, seed), pair, encodings, layers if per_round else None)
 
 
 def counterexample(name: str) -> tuple[str, float]:
-    """Return the probe, among those that SEG-WL leaves equal, on which a component differs most, and the difference.
-
-    Message passing has one layer and one round, attentions two after GINE, which gives nodes their differences.
-    """
+    """Return the probe that SEG-WL leaves equal on which a component differs most (attentions after GINE), and how."""
     local, attention, layers = (name, None, 1) if name in MPNNS else ("GINE", name, 2)
     differences = {}
-    for pair in probes():
+    for pair in theorem.probes():
         outcome = try_model(GPS(local, attention, layers, 0), pair, (Encoding(), Encoding()), layers)
         if outcome.equal:
             differences[pair.name] = outcome.difference

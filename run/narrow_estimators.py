@@ -1,12 +1,10 @@
 """Energy distances between the attention scores of narrow and of wide estimators (low-width paper, 5.1 and figure 2).
 
   python run/narrow_estimators.py --cfg configs/LowWidth/cora-estimator.yaml --out results/narrow/cora
-  python run/narrow_estimators.py --cfg FILE --widths 4 8 16 32 64 --seeds 100 --edges all graph --out FOLDER
 
-Trains the estimator of a YAML file with each width and seed, on the same attention graph, into FOLDER/<edges>/, as
-main.py would; finished runs are not repeated. Then compares the scores of each width with those of the widest, per node
-and layer, and writes FOLDER/energy.json. --edges all: graph edges, expander edges and self loops; graph: graph edges
-alone. The widest is compared with itself by halves of its seeds, a true distance of 0, which shows the error.
+Trains the estimator of a YAML file with each width and seed into FOLDER/<edges>/, as main.py would, and compares the
+scores of each width with those of the widest (which is compared with itself by halves) in FOLDER/energy.json.
+--edges all: graph edges, expander edges and self loops; graph: graph edges alone.
 """
 
 from __future__ import annotations
@@ -66,7 +64,6 @@ def main(argv: list[str]) -> int:
 
 
 def _measure_edges(args: argparse.Namespace, edges: str) -> dict[str, Any]:
-    """Train all widths on one attention graph; return the distances, and the number of nodes of their means."""
     runs = {width: _train_width(args, edges, width) for width in args.widths}
     first = read_scores(runs[args.widths[0]][0])
     _check_same(first, runs, args.cfg)
@@ -77,7 +74,6 @@ def _measure_edges(args: argparse.Namespace, edges: str) -> dict[str, Any]:
 
 
 def _train_width(args: argparse.Namespace, edges: str, width: int) -> list[Path]:
-    """Train a width with all seeds, unless it is done; return its score files."""
     root = args.out / edges
     argv = ["--cfg", str(args.cfg), "--repeat", str(args.seeds), "out_dir", str(root), "name_tag", f"width{width}"]
     argv += ["seed", "0", "gt.dim_hidden", str(width), "gnn.dim_inner", str(width), "prep.exp_seed", "0"]
@@ -90,7 +86,6 @@ def _train_width(args: argparse.Namespace, edges: str, width: int) -> list[Path]
 
 
 def _check_same(first: AttentionScores, runs: dict[int, list[Path]], cfg: Path) -> None:
-    """Refuse scores of other data or of another attention graph than those of the first run."""
     for path in (path for paths in runs.values() for path in paths):
         other = read_scores(path)
         same = all(other.facts[key] == first.facts[key] for key in ("data", "split")) and all(
@@ -103,7 +98,6 @@ def _check_same(first: AttentionScores, runs: dict[int, list[Path]], cfg: Path) 
 
 
 def _layer_distances(runs: dict[int, list[Path]], number: int) -> dict[str, float]:
-    """Return the energy distance of each width and baseline to the widest in one layer, mean over the nodes."""
     reference = max(runs)
     wide, ptr = _stack_scores(runs[reference], number)
     spread, has_edges = analysis.mean_spread(wide, ptr), ptr.diff() > 0
@@ -115,8 +109,7 @@ def _layer_distances(runs: dict[int, list[Path]], number: int) -> dict[str, floa
             half = len(wide) // 2
             distances[str(width)] = analysis.energy_distances(wide[:half], wide[half:], ptr)
     distances["uniform"] = analysis.energy_distances_of_point(analysis.uniform_weights(ptr), wide, ptr, spread)
-    random = analysis.random_weights(ptr, len(wide))
-    distances["random"] = analysis.energy_distances(random, wide, ptr, spread)
+    distances["random"] = analysis.energy_distances(analysis.random_weights(ptr, len(wide)), wide, ptr, spread)
     return {name: float(values[has_edges].mean()) for name, values in distances.items()}
 
 
@@ -127,7 +120,6 @@ def _stack_scores(paths: Sequence[Path], number: int) -> tuple[Tensor, Tensor]:
 
 
 def _make_cells(by_edges: dict[str, Any]) -> dict[str, dict[str, list[float]]]:
-    """Return the cells of a table: row -> edges -> mean over the layers."""
     cells: dict[str, dict[str, list[float]]] = {}
     for edges, content in by_edges.items():
         for name, layers in content["distances"].items():

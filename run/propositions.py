@@ -3,8 +3,7 @@
   python run/propositions.py --out FOLDER
 
 E.1: PPGT networks with random weights distinguish exactly the pairs that GD-WL with their random walks distinguishes.
-E.3: scaling tokens does not change LayerNorm and RMSNorm, but AdaRMSNorm. Writes the cells of two tables, E.1.json and
-E.3.json; the exit code is 1 if a proposition was not seen.
+E.3: scaling tokens does not change LayerNorm and RMSNorm, but AdaRMSNorm. The exit code is 1 if one was not seen.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Attention analysis: distance of k-MIP from full attention, cumulative weight, out-degrees of attention graphs.
 
-Thesis 6.7 and 6.8; k-MIP paper, appendix I.1. Exact and for many k at once: the scores of a graph are sorted once, and
-k-MIP attention at k is the sum over the first k keys. Functions of q, k and v take the heads of one graph, which
-`collect_heads` reads from the forward pass of a model; scores are divided by sqrt(D), as in the layer.
+Thesis 6.7 and 6.8; k-MIP paper, appendix I.1. Scores are sorted once, and k-MIP attention at k is the sum over the
+first k keys; scores are divided by sqrt(D), as in the layer.
 """
 
 from __future__ import annotations
@@ -36,21 +35,17 @@ def key_counts(max_keys: int, points: int, *further: int) -> list[int]:
 def kmip_outputs(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int], order: str = "descending") -> Tensor:
     """Return what k-MIP attention gives at each number of keys; from N on, it is full attention.
 
-    Of keys with equal scores the first ones are taken. Time is that of sorting H * N^2 numbers; memory that of the
-    result, and of N^2 numbers in parts.
+    Of keys with equal scores the first ones are taken. Time is that of sorting H * N^2 numbers.
 
     Args:
         q: queries.
         k: keys.
         v: values.
         counts: numbers of keys, in increasing order.
-        order: ``descending``, by inner product, which is k-MIP attention. ``public``: as the public script of thesis
-            figure 6.6 has it, ascending, so that its k keys are those of smallest inner product, and their weights are
-            divided by the sum over k + 1 of them; in float64, since the smallest weights may be below the others'
-            rounding.
+        order: ``descending``: k-MIP attention. ``public``: as the public script of thesis figure 6.6, keys of smallest
+            inner product, with weights divided by the sum over k + 1 of them; in float64.
 
-    Shapes:
-        q and k (H, N, D), v (H, N, C), counts K numbers; returns (H, K, N, C).
+    Shapes: q and k (H, N, D), v (H, N, C), counts K numbers; returns (H, K, N, C).
     """
     ends, public = _clamp_counts(counts, k), order == "public"
     if public:
@@ -61,11 +56,9 @@ def kmip_outputs(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int], order: 
 def distance_to_full(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int], order: str = "descending") -> Tensor:
     """Return the L2 distance between the rows of k-MIP and of full attention, averaged over the N rows.
 
-    The rows are those of one head, before the heads are joined: the thesis speaks of its average over heads.
-    Arguments are those of `kmip_outputs`.
+    Rows are those of one head, before the heads are joined. Arguments are those of `kmip_outputs`.
 
-    Shapes:
-        q and k (H, N, D), v (H, N, C), counts K numbers in increasing order; returns (H, K).
+    Shapes: q and k (H, N, D), v (H, N, C), counts K numbers in increasing order; returns (H, K).
     """
     outputs = kmip_outputs(q, k, v, [*counts, k.size(1)] if counts[-1] < k.size(1) else counts, order)
     return (outputs[:, : len(counts)] - outputs[:, -1:]).norm(dim=-1).mean(-1)
@@ -79,10 +72,9 @@ def distance_of_samples(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
     .. math:: E|x - o| = \sqrt{2} \, \frac{\Gamma((C + 1) / 2)}{\Gamma(C / 2)} \, {}_1F_1(-1/2;\ C/2;\ -|o|^2 / 2)
 
-    which is about sqrt(C + |o|^2). A draw for each of 1000 rows would be off by about 0.02.
+    which is about sqrt(C + |o|^2).
 
-    Shapes:
-        q and k (H, N, D), v (H, N, C); returns (H,).
+    Shapes: q and k (H, N, D), v (H, N, C); returns (H,).
     """
     rows = torch.stack([_full_attention(*head) for head in zip(q, k, v, strict=True)])
     squares = rows.square().sum(-1)  # (H, N)
@@ -98,8 +90,7 @@ def cumulative_weight(q: Tensor, k: Tensor, counts: Sequence[int]) -> Tensor:
 
     Both papers print a sum over the queries (thesis, equation 6.1; paper, equation 39); a weight of 0.5 is a mean.
 
-    Shapes:
-        q and k (H, N, D), counts K numbers in increasing order; returns (H, K).
+    Shapes: q and k (H, N, D), counts K numbers in increasing order; returns (H, K).
     """
     ends = _clamp_counts(counts, k)
     sums = [
@@ -109,7 +100,6 @@ def cumulative_weight(q: Tensor, k: Tensor, counts: Sequence[int]) -> Tensor:
 
 
 def _full_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Shapes: q and k (N, D), v (N, C); returns (N, C)."""
     return torch.cat([softmax_weight(rows @ k.mT, q.size(-1)) @ v for rows in _split_queries(q, k)])
 
 
@@ -146,10 +136,7 @@ def _outputs_of_head(q: Tensor, k: Tensor, v: Tensor, ends: Tensor, public: bool
 
 
 class Heads(NamedTuple):
-    """Queries, keys and values of the heads of one layer; k-MIP attention divides the scores by sqrt(D).
-
-    Shapes: q and k (H, N, D), v (H, N, C).
-    """
+    """Queries, keys and values of the heads of one layer. Shapes: q and k (H, N, D), v (H, N, C)."""
 
     q: Tensor
     k: Tensor
@@ -166,12 +153,7 @@ def kmip_layers(model: nn.Module) -> list[KMIPAttention]:
 
 @torch.no_grad()
 def collect_heads(model: nn.Module, batch: Any) -> list[Heads]:
-    """Run the model once in eval mode and return the heads of its k-MIP layers, in order of use.
-
-    Args:
-        model: has k-MIP attention; left in eval mode.
-        batch: what the model takes; cloned, since models write into it.
-    """
+    """Return the heads of the model's k-MIP layers, in order of use, for a batch; it is left in eval mode."""
     heads: list[Heads] = []
 
     def keep(layer: KMIPAttention, args: tuple) -> None:
@@ -197,20 +179,12 @@ def gaussian_heads(like: Heads, seed: int) -> Heads:
 
 
 def degree_counts(graphs: list[AttentionGraph]) -> Tensor:
-    """Return how many nodes, over all graphs and heads of one layer, have out-degree 0, 1, 2, ...
-
-    Shapes:
-        index of a graph (H, N, K); returns (largest out-degree + 1,) int64.
-    """
+    """Return how many nodes, over all graphs and heads of one layer, have out-degree 0, 1, 2, ..."""
     return torch.cat([graph.out_degree().flatten() for graph in graphs]).bincount()
 
 
 def by_layer(values: Tensor) -> dict[str, Tensor]:
-    """Split the ``first`` layer from the ``others``, if there are any: many of its inputs are identical (thesis, 6.7).
-
-    Shapes:
-        values (G, L, ...).
-    """
+    """Split the ``first`` layer from the ``others`` of values (G, L, ...): many of its inputs are identical."""
     return {"first": values[:, :1]} | ({"others": values[:, 1:]} if values.size(1) > 1 else {})
 
 
@@ -220,8 +194,7 @@ def spread(values: Tensor) -> dict[str, list[float]]:
     ``std`` is over graphs, layers and heads (thesis, figures 6.6 and 6.7); ``std_graphs`` over graphs, each with the
     mean over its layers and heads (k-MIP paper, figure 8).
 
-    Shapes:
-        values (G, L, H, K), the lists have K numbers.
+    Shapes: values (G, L, H, K), the lists have K numbers.
     """
     values = values.double()
     alike = values.flatten(0, 2)

@@ -2,10 +2,9 @@ r"""Energy distance between distributions of attention weights, per node (low-wi
 
 .. math:: D(X, Y) = 2 E|X - Y| - E|X - X'| - E|Y - Y'|
 
-(Székely and Rizzo 2013), with Euclidean norms, estimated by U-statistics. The paper does not define its samples. The
-reading here: a sample of node i is the vector of weights on its incoming edges in one trained network, so that the
-trainings of one width are the samples of one distribution; the distances of the nodes are averaged. It is no square
-root, and can be below 0, as every unbiased estimate of a distance of 0.
+(Székely and Rizzo 2013), with Euclidean norms, estimated by U-statistics, which can be below 0. The paper does not
+define its samples; here one is the vector of weights on a node's incoming edges in one trained network, and the
+distances of the nodes are averaged.
 """
 
 from __future__ import annotations
@@ -31,30 +30,19 @@ def energy_distances(x: Tensor, y: Tensor, ptr: Tensor, spread_of_y: Tensor | No
         spread_of_y (Tensor, optional): ``mean_spread(y, ptr)``, where it is known. (default: ``None``)
 
     Shapes: x (R, E), y (S, E), ptr (N+1,), returns (N,); 0 of a node without edges.
-
-    Raises:
-        InputError: a sample of one training, or weights and ptr that do not fit together.
     """
     spread = mean_spread(y, ptr) if spread_of_y is None else spread_of_y
     return 2 * mean_distance(x, y, ptr) - mean_spread(x, ptr) - spread
 
 
 def energy_distances_of_point(point: Tensor, y: Tensor, ptr: Tensor, spread_of_y: Tensor | None = None) -> Tensor:
-    """Return the energy distance of each node between a constant and a sample: E|X - X'| is 0.
-
-    Arguments and errors are those of `energy_distances`.
-
-    Shapes: point (E,), y (S, E), ptr (N+1,), returns (N,).
-    """
+    """Return the energy distance of each node between a constant (E,) and a sample; see `energy_distances`."""
     spread = mean_spread(y, ptr) if spread_of_y is None else spread_of_y
     return 2 * mean_distance(point[None], y, ptr) - spread
 
 
 def mean_distance(x: Tensor, y: Tensor, ptr: Tensor) -> Tensor:
-    """Return the mean of |x - y| over all pairs, for each node.
-
-    Shapes: x (R, E), y (S, E), ptr (N+1,), returns (N,), float64.
-    """
+    """Return the mean of |x - y| over all pairs, for each node: x (R, E), y (S, E), ptr (N+1,) -> (N,), float64."""
     return _sums(x, y, ptr) / (len(x) * len(y))
 
 
@@ -62,9 +50,6 @@ def mean_spread(x: Tensor, ptr: Tensor) -> Tensor:
     """Return the mean of |x - x'| over all pairs of different trainings, for each node: the U-statistic.
 
     Shapes: x (R, E), ptr (N+1,), returns (N,), float64.
-
-    Raises:
-        InputError: there is one training only.
     """
     if len(x) < 2:
         raise InputError(
@@ -101,7 +86,6 @@ def random_weights(ptr: Tensor, num: int, seed: int = 0, limit: float = LOGIT_LI
 
 @torch.no_grad()
 def _sums(x: Tensor, y: Tensor, ptr: Tensor) -> Tensor:
-    """Return the sum of |x - y| over all pairs of trainings, for each node."""
     for weights in (x, y):
         if weights.dim() != 2 or weights.size(1) != int(ptr[-1]):
             raise InputError(

@@ -1,8 +1,7 @@
 """Parameter names in checkpoints of the public codes, and ours; which table a file needs.
 
 One ordered table for GraphGPS, Exphormer, LRGB and the k-MIP codes on GraphGym, one for GRIT and one for PPGT, a group
-of rows for each part of a network. For the meaning of a row see `graphgps_kmip.compat.parameter_renaming`; functions
-compute the numbers of ours that a pattern cannot give.
+of rows for each part of a network. Meaning of a row: `graphgps_kmip.compat.parameter_renaming`.
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ def _last(*_: object) -> int:
 
 
 def _post_layer(match: re.Match[str], states: States) -> str | None:
-    """GraphGym's norm and PReLU after a layer; dropout, which has a number too, may differ."""
+    # dropout, which has a number too, may differ
     prefix, number = f"layers.{match[1]}.layer.post_layer.", rank(match, 2, states.file)
     modules = sorted({int(name.removeprefix(prefix).split(".")[0]) for name in states.model if name.startswith(prefix)})
     return f"{prefix}{modules[number]}." if number < len(modules) else None

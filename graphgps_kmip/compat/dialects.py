@@ -1,8 +1,7 @@
 """Dialects and quirks: the meanings of the same keys in the public codes, and their faults.
 
-A dialect is a set of values of our settings, and of keys that mean another of ours; ``dialect: kmip`` in a YAML file
-chooses one, and the file's own settings win. For a file that names none it is detected from its settings. A quirk is a
-fault of a public code that is corrected by default; ``quirks: [kmip_no_mask]`` switches it back on.
+A dialect is a set of values of our settings, and of keys that mean another of ours, chosen by ``dialect: kmip`` or
+detected from the settings. A quirk is a fault of a public code; ``quirks: [kmip_no_mask]`` switches it on.
 """
 
 from __future__ import annotations
@@ -195,11 +194,7 @@ FOREIGN: dict[str, Code] = {"grit": GRIT, "ppgt": PPGT, "spexphormer": SPEXPHORM
 
 
 def in_dialect(settings: list[Setting]) -> list[Setting]:
-    """Return the settings, of files and command line in order, translated, after those of their dialect and quirks.
-
-    Raises:
-        ConfigError: an unknown dialect or quirk.
-    """
+    """Return the settings, of files and command line in order, translated, after those of their dialect and quirks."""
     last = {key: value for key, value, _ in settings}
     dialect, quirks = last.get("dialect") or "", last.get("quirks") or []
     if not isinstance(quirks, list):
@@ -221,15 +216,14 @@ def in_dialect(settings: list[Setting]) -> list[Setting]:
 
 
 def _fill_head_widths(values: dict[str, Any], dialect: str) -> list[Setting]:
-    """Return the widths of k-MIP's heads in the dialect, where the settings (key -> value) leave them open."""
     parts = str(values.get("gt.layer_type", "")).split("+")
     if dialect not in WIDE_HEADS or "SparseAttention" not in parts:  # by our name, kMIP, None has our meaning
         return []
     width, filled = values.get("gt.dim_hidden", DEFAULT_WIDTH), []
-    for ours, keys in HEAD_WIDTHS.items():
+    for our_key, keys in HEAD_WIDTHS.items():
         if all(values.get(key) in (None, *NONE) for key in keys):
-            logging.info("config: %s is the whole width, %s, in the dialect %s", ours, width, dialect)
-            filled.append((ours, width, f"dialect {dialect}"))
+            logging.info("config: %s is the whole width, %s, in the dialect %s", our_key, width, dialect)
+            filled.append((our_key, width, f"dialect {dialect}"))
     return filled
 
 
@@ -240,10 +234,10 @@ def _translate_value(setting: Setting, meanings: dict[tuple[str, Any], tuple[str
     first, plus, rest = value.partition("+") if isinstance(value, str) else (value, "", "")  # VOCNode+LapPE
     if (key, first) not in meanings:
         return setting
-    ours, meant = meanings[key, first]
+    our_key, meant = meanings[key, first]
     meant = f"{meant}+{rest}" if plus else meant
-    logging.info("config: %s %s means %s %s in the dialect %s", key, value, ours, meant, dialect)
-    return (ours, meant, origin)
+    logging.info("config: %s %s means %s %s in the dialect %s", key, value, our_key, meant, dialect)
+    return (our_key, meant, origin)
 
 
 # Dialect -> settings that only its code has, or it and those above it; the first match counts: keys, key=value, and
@@ -302,10 +296,8 @@ BRANCHES = frozenset(
 def detect(settings: Iterable[tuple[str, Any, str]]) -> tuple[str, str]:
     """Return the dialect of a file and the reason, by the first of `MARKERS`; "" is ours, the default is GraphGPS's.
 
-    Settings that one code copied from another count as the other's: Exphormer's baselines are files of GraphGPS. Of the
-    two k-MIP codes, the paper's shows by its parameter budgets; other settings of k-MIP codes are read as the thesis',
-    with a warning, for the paper's point cloud files have no budget (`name_dialect`). A head for all nodes of
-    ogbn-arxiv has a meaning in Exphormer's and the thesis' loop alone.
+    Settings that one code copied from another count as the other's. Of the two k-MIP codes, the paper's shows by its
+    parameter budgets; other settings of k-MIP codes are read as the thesis', with a warning (`name_dialect`).
 
     Args:
         settings: (key, value, place) of a file that does not name its dialect.

@@ -21,31 +21,20 @@ COMMAND_LINE = "the command line"
 
 @dataclass(frozen=True)
 class Code:
-    """Translation of the keys of a public code.
+    """Translation of the keys of a public code."""
 
-    Args:
-        name: its dialect.
-        keys: their key -> ours, with the same values.
-        together: patterns of keys that are translated together.
-        derive: all settings of a file, by their keys -> ours in place of ``together``.
-        only: pattern of a key -> values that this package has; others are refused.
-        unread: pattern of a key without effect here -> values that need no warning; None: all.
-    """
-
-    name: str
-    keys: Mapping[str, str]
-    together: tuple[str, ...]
+    name: str  # its dialect
+    keys: Mapping[str, str]  # their key -> ours, with the same values
+    together: tuple[str, ...]  # patterns of keys that are translated together
+    # all settings of a file, by their keys -> ours in place of ``together``
     derive: Callable[[Mapping[str, Any]], dict[str, Any]]
-    only: Mapping[str, tuple[Any, ...]]
+    only: Mapping[str, tuple[Any, ...]]  # pattern of a key -> values that this package has; others are refused
+    # pattern of a key without effect here -> values that need no warning; None: all
     unread: Mapping[str, tuple[Any, ...] | None]
 
 
 def translate_foreign(settings: Iterable[Setting], code: Code) -> list[Setting]:
-    """Return settings, of files and command line in order, under our keys; derived ones at the first of their keys.
-
-    Raises:
-        ConfigError: a value that this package does not have.
-    """
+    """Return settings, of files and command line in order, under our keys; derived ones at the first of their keys."""
     settings = [_translate_accelerator(setting) for setting in settings]
     derived = code.derive({key: value for key, value, _ in settings})
     result: list[Setting] = []
@@ -62,14 +51,14 @@ def translate_foreign(settings: Iterable[Setting], code: Code) -> list[Setting]:
             result.append((code.keys[key], value, origin))
         elif _match_first(key, code.together) is not None:
             if not placed:
-                result += [(ours, choice, origin) for ours, choice in derived.items()]
+                result += [(our_key, choice, origin) for our_key, choice in derived.items()]
             placed = True
         elif (pattern := _match_first(key, code.unread)) is not None:
             quiet = code.unread[pattern]
             unread[f"{key} {value}"] = quiet is not None and value not in quiet
         elif _match_first(key, code.only) is None:
             result.append((key, value, origin))
-    parts = [", ".join(f"{theirs} as {ours}" for theirs, ours in read.items())]
+    parts = [", ".join(f"{key} as {our_key}" for key, our_key in read.items())]
     parts += [", ".join(f"{key} {value}" for key, value in derived.items())] if placed else []
     if text := "; ".join(part for part in parts if part):
         logging.info("config: keys of %s are read as ours: %s", code.name, text)
@@ -82,7 +71,6 @@ def _match_first(key: str, patterns: Iterable[str]) -> str | None:
 
 
 def _translate_accelerator(setting: Setting) -> Setting:
-    """Read the authors' GPUs, cuda:0 and others, in a file as auto."""
     key, value, origin = setting
     if key != "accelerator" or origin == COMMAND_LINE:
         return setting
@@ -112,15 +100,14 @@ GRIT_KEYS: dict[str, str] = {
 
 
 def _derive_grit(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the node encoder with RRWP if that is enabled, and where it is computed."""
-    ours: dict[str, Any] = {}
+    derived: dict[str, Any] = {}
     name = settings.get(ENCODER)
     if name is not None:
         enabled = settings.get("posenc_RRWP.enable", settings.get(f"{OLD_GROUP}.enable", False))
-        ours[ENCODER] = encoder_with_rrwp(name, True) if enabled else name
+        derived[ENCODER] = encoder_with_rrwp(name, True) if enabled else name
     if settings.get("dataset.pe_transform_on_the_fly"):
-        ours["posenc_RRWP.where"] = "batch"
-    return ours
+        derived["posenc_RRWP.where"] = "batch"
+    return derived
 
 
 def encoder_with_rrwp(name: str, enabled: bool) -> str:
@@ -170,28 +157,24 @@ DIRECTED = ("PyG-actor", "SNAP")
 
 
 def _derive_low_width(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ours for the keys that are translated together, unless a file has our keys."""
     same = ("dataset.format", "gt.layer_type")
-    ours = {key: settings[key] for key in same if key in settings}
+    derived = {key: settings[key] for key in same if key in settings}
     if "gt.dim_hidden" in settings:
-        ours["gnn.dim_inner"] = settings["gt.dim_hidden"]  # whose own value its network does not read
+        derived["gnn.dim_inner"] = settings["gt.dim_hidden"]  # whose own value its network does not read
     if settings.get("gt.layer_type") == "Spexphormer":
         # it takes as many numbers as there are layers
         degrees = settings.get(DEGREE, PUBLIC_DEGREE)
         cut = isinstance(degrees, list) and isinstance(settings.get("gt.layers", LAYERS), int)
-        ours["spexphormer.degree"] = degrees[: settings.get("gt.layers", LAYERS)] if cut else degrees
+        derived["spexphormer.degree"] = degrees[: settings.get("gt.layers", LAYERS)] if cut else degrees
     if settings.get("dataset.format") in DIRECTED:
-        ours["prep.add_reverse_edges"] = False
+        derived["prep.add_reverse_edges"] = False
     if settings.get("dataset.format") == "PyG-actor":
-        ours["dataset.normalize_features"] = True  # as its loader does
-    return {key: value for key, value in ours.items() if key in same or key not in settings}
+        derived["dataset.normalize_features"] = True  # as its loader does
+    return {key: value for key, value in derived.items() if key in same or key not in settings}
 
 
 def find_estimator(settings: Iterable[Setting]) -> list[Setting]:
-    """Return the estimator of a sparse network: the file of the same name with another ending in its folder.
-
-    None if the settings name one, or are of no file with such an ending.
-    """
+    """Return the estimator of a sparse network, a file next to its own, unless the settings name one."""
     settings = list(settings)
     if any(key in ("spexphormer.estimator", "spexphormer.scores") and value for key, value, _ in settings):
         return []

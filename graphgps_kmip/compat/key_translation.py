@@ -1,7 +1,6 @@
 """Keys and values of public YAML files in our names and forms; keys that nothing reads; settings that are refused.
 
-Applied when a YAML is loaded. GraphGym's keys, ours and those of `UNREAD` are all that GraphGPS, Exphormer,
-Sp_Exphormer and the k-MIP code declare.
+GraphGym's keys, ours and those of `UNREAD` are all that GraphGPS, Exphormer, Sp_Exphormer and the k-MIP code declare.
 """
 
 from __future__ import annotations
@@ -67,13 +66,13 @@ REFUSED: dict[str, str] = {
 
 def translate(key: str, value: Any) -> tuple[str, Any]:
     """Return a setting under our key and in our form; a translated key is logged."""
-    ours = KEYS.get(key, key)
-    if ours != key:
-        logging.info("config: %s is read as %s", key, ours)
+    our_key = KEYS.get(key, key)
+    if our_key != key:
+        logging.info("config: %s is read as %s", key, our_key)
     if isinstance(value, str):
         value = value.strip()  # public files hold quoted names with trailing blanks
-    forms = VALUES.get(ours, {})
-    return ours, forms[value] if isinstance(value, Hashable) and value in forms else value
+    forms = VALUES.get(our_key, {})
+    return our_key, forms[value] if isinstance(value, Hashable) and value in forms else value
 
 
 def refuse(settings: Mapping[str, Any]) -> None:

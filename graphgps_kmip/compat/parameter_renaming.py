@@ -46,28 +46,19 @@ Condition = Callable[[re.Match[str], Mapping[str, Tensor]], bool]  # of a match 
 
 @dataclass(frozen=True)
 class Names:
-    """How the names of another code become ours; all patterns are searched for.
+    """How the names of another code become ours; all patterns are searched for."""
 
-    Args:
-        rules: (pattern, forms), applied in this order to the results of earlier rules, each at the first place of its
-            pattern; of several forms the first that leads to a name of ours counts.
-        dropped: (pattern, condition or None: always) of tensors of theirs that ours does not need.
-        filled: pattern of tensors of ours that they do not have -> value; None: they stay as they are.
-    """
-
+    # (pattern, forms), applied in this order to the results of earlier rules, each at the first place of its pattern;
+    # of several forms the first that leads to a name of ours counts
     rules: tuple[tuple[str, tuple[Form, ...]], ...]
+    # (pattern, condition or None: always) of tensors of theirs that ours does not need
     dropped: tuple[tuple[str, Condition | None], ...] = ()
+    # pattern of tensors of ours that they do not have -> value; None: they stay as they are
     filled: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def read_state(path: Path) -> State:
-    """Return the parameters in a checkpoint of ours, of GraphGym or of Lightning, on the CPU; no code is unpickled.
-
-    Other contents of the file, such as an optimizer, are ignored.
-
-    Raises:
-        CheckpointError: it cannot be read, or holds no parameters.
-    """
+    """Return the parameters in a checkpoint of ours, of GraphGym or of Lightning, on the CPU; no code is unpickled."""
     try:
         content, left = load_leaving_objects(path)
     except UnreadableFile as error:
@@ -159,7 +150,6 @@ def _place(file: State, model: State, fixed: State, names: Names, left: str) -> 
 
 
 def _is_equal(value: Tensor, constant: Tensor) -> bool:
-    """Tell whether two constants are equal but for the rounding of float32."""
     if value.shape != constant.shape:
         return False
     return bool((value.double() - constant.double()).abs().le(1e-6 * constant.abs()).all())
@@ -221,13 +211,7 @@ def _translate_name(name: str, pattern: re.Pattern[str], forms: tuple[Form, ...]
 
 
 def rank(match: re.Match[str], group: int, names: Mapping[str, Tensor]) -> int:
-    """Return the rank of a matched number among those of all names with the same beginning.
-
-    Args:
-        match: of a pattern that begins with ``^``.
-        group: of the number in the pattern.
-        names: all names.
-    """
+    """Return the rank of the number in a group of a match (from ``^``) among all names with the same beginning."""
     start = match.string[: match.start(group)]
     matches = (match.re.match(name) for name in names if name.startswith(start))
     numbers = {int(other[group]) for other in matches if other and other.start(group) == len(start)}

@@ -137,11 +137,7 @@ TOKENS = {"TargetNodeEmb": "target", "CLSTokenEmb": "class_token"}
 
 
 def derive(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ours for the keys of `TOGETHER` in the settings.
-
-    Raises:
-        ConfigError: encoders or initial values that this package does not have.
-    """
+    """Return ours for the keys of `TOGETHER` in the settings."""
     result: dict[str, Any] = {}
     if "model.type" in settings:
         result["model.type"] = settings["model.type"]
@@ -156,9 +152,9 @@ def derive(settings: Mapping[str, Any]) -> dict[str, Any]:
         _list_encoders(settings, SUBGRAPH, ("I2GINEncoder",))
         _require(settings, f"{SUBGRAPH}pool_norm", "batch_norm")
         result["ppgt.subgraph_encoder"] = "I2GIN"
-    for ours, group, start in (("ppgt.layer_scale", "gt.", 1.0), ("ppgt.stem_layer_scale", BLOCKS, 0.1)):
+    for our_key, group, start in (("ppgt.layer_scale", "gt.", 1.0), ("ppgt.stem_layer_scale", BLOCKS, 0.1)):
         if f"{group}layer_scale" in settings:
-            result[ours] = float(settings.get(f"{group}alpha", start)) if settings[f"{group}layer_scale"] else 0.0
+            result[our_key] = float(settings.get(f"{group}alpha", start)) if settings[f"{group}layer_scale"] else 0.0
     if settings.get("gt.dim_edge") not in (None, "none", "None"):
         result["ppgt.dim_pair"] = settings["gt.dim_edge"]
     if settings.get("dataset.pe_transform_on_the_fly") or settings.get("dataset.brec_pe_transform"):
@@ -185,7 +181,6 @@ def _derive_head(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_whole(settings: Mapping[str, Any]) -> None:
-    """Refuse defaults of the public code that this package does not have."""
     _require(settings, "gt.macro_norm_type", "pre_norm")
     _require(settings, "gnn.trunc_init", True)
     if settings.get(f"{BLOCKS}drop_path"):

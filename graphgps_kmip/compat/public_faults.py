@@ -1,8 +1,7 @@
 """Faults of the public codes, for runs that must repeat them: each a subclass or a function, chosen by a config key.
 
-Only `gym` imports this module: `FAULTS` are further keys of the config, and `repeat_faults` gives the modules of a
-finished network the classes of the faults that are switched on. These add no parameters or state, so that checkpoints
-and random numbers are those of the correct classes.
+Only `gym` imports this module: `FAULTS` are further keys of the config, and `repeat_faults` changes the classes of a
+network's modules. These add no parameters or state, so that checkpoints and random numbers stay.
 """
 
 from __future__ import annotations
@@ -67,10 +66,7 @@ class PaddedContext(GraphContext):
 def with_padding(x: Tensor, context: GraphContext) -> tuple[Tensor, PaddedContext]:
     """Pad each graph with rows of zeros to the size of the largest; ``x[context.real]`` undoes it.
 
-    Edges and pairs keep the numbers of nodes without padding, so layers that read them must not follow.
-
-    Shapes:
-        x (N, C); returns x (B * Nmax, C) and its context.
+    Edges and pairs keep their numbers, so layers that read them must not follow. x (N, C) -> (B * Nmax, C), context.
     """
     padded, mask = to_padded(x, context)
     ptr = torch.arange(context.num_graphs + 1, device=x.device) * context.max_nodes
@@ -90,10 +86,7 @@ class PaddedGPSModel(GPSModel):
 
 
 class PaddedPerformerAttention(PerformerAttention):
-    """Performer whose padding, of value 0, counts in the denominator: the quirk ``performer_unmasked_keys``.
-
-    Graphs are padded here unless the network has done so.
-    """
+    """Performer whose padding, of value 0, counts in the denominator: the quirk ``performer_unmasked_keys``."""
 
     def attend(self, x: Tensor, context: GraphContext) -> Tensor:
         """Attend inside each padded graph: x (N, dim) -> (N, num_heads * dim_head)."""
@@ -107,10 +100,7 @@ class PaddedPerformerAttention(PerformerAttention):
 
 
 class DetachedPerformerAttention(PerformerAttention):
-    """Performer whose gradient takes the stabilisers for constants: the quirk ``performer_detached_stabiliser``.
-
-    They do not cancel, so that the gradient of keys may be far off.
-    """
+    """Performer whose gradient takes the stabilisers for constants: the quirk ``performer_detached_stabiliser``."""
 
     def _features(self, x: Tensor, stabiliser_of: Callable[[Tensor], Tensor]) -> Tensor:
         return super()._features(x, lambda largest: stabiliser_of(largest).detach())
@@ -154,11 +144,9 @@ def draw_public(rng: np.random.RandomState | ModuleType, num_blocks: int, num_he
     """Draw R random blocks for each block and head as GraphGPS does, those that are attended to anyway included.
 
     In long sequences all come from the first 2R + 5 blocks, in shorter ones half of them from the first R + 5 and half
-    from the rest. Where the public code fails for want of blocks, those that it has are repeated. It draws differently
-    for sequences padded to 1024, 3072 or 4096 nodes; this is not repeated.
+    from the rest; missing blocks are repeated. Its other draw for 1024, 3072 or 4096 nodes is not repeated.
 
-    Shapes:
-        returns (num_blocks, H, R), 0 in the first row.
+    Shapes: returns (num_blocks, H, R), 0 in the first row.
     """
     near, num_near = num_blocks, num_random
     if num_blocks > 2 * num_random + 5:
@@ -176,10 +164,7 @@ def draw_public(rng: np.random.RandomState | ModuleType, num_blocks: int, num_he
 
 
 class FirstRowGINE(GINE):
-    """GINE that adds row 1 of x to each sum in place of the node's row: the quirk ``gine_row_1``.
-
-    GraphGPS's GINE with EquivStableLapPE does this.
-    """
+    """GINE that adds row 1 of x to each sum in place of the node's row: the quirk ``gine_row_1`` of GraphGPS."""
 
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
@@ -223,10 +208,7 @@ class EdgeNormOnNodesEncoder(FeatureEncoder):
 
 
 class PaddedKMIPAttention(KMIPAttention):
-    """k-MIP attention that can select the padding of a batch as keys: the quirk ``kmip_no_mask``.
-
-    A graph's output then depends on the others.
-    """
+    """k-MIP attention that can select the padding of a batch as keys: the quirk ``kmip_no_mask``."""
 
     def forward(self, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
         """Attend inside each padded graph: x (N, dim) -> (N, dim)."""
@@ -236,10 +218,7 @@ class PaddedKMIPAttention(KMIPAttention):
 
     @torch.no_grad()
     def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:
-        """Return the selected keys and their weights; padding is an empty slot, so that weights may sum to less than 1.
-
-        Shapes: index and weight (H, N, K).
-        """
+        """Return selected keys and weights (H, N, K); padding is an empty slot: weights may sum to less than 1."""
         context = GraphContext.of(context, x)
         graph = super().attention_graph(*with_padding(x, context))  # (H, B * Nmax, K)
         node, mask = to_padded(torch.arange(len(context.batch), device=context.batch.device)[:, None], context)
@@ -274,10 +253,7 @@ class FirstKeyAgain(KeySelection):
 
 
 class PaddedPathsEncoder(GraphormerEncoder):
-    """Graphormer encoder whose places without an edge hold edges of type 0: the quirk ``graphormer_padded_paths``.
-
-    These are the places after the end of a path, one more than the paths have, and all of pairs without a path.
-    """
+    """Graphormer encoder whose places without an edge hold edges of type 0: the quirk ``graphormer_padded_paths``."""
 
     def _before_edges(self, tables: Tensor, num_pairs: int) -> tuple[Tensor, Tensor]:
         total, tables = super()._before_edges(tables, num_pairs)
@@ -286,10 +262,7 @@ class PaddedPathsEncoder(GraphormerEncoder):
 
 
 class UnmovedEdgesToken(GraphToken):
-    """Graph token that does not renumber edges: the quirk ``graphormer_token_shifts_edges``.
-
-    Nodes after a token have new numbers, so that message passing reads other nodes.
-    """
+    """Graph token that does not renumber edges: the quirk ``graphormer_token_shifts_edges``."""
 
     def _move_edges(self, batch: Batch, moved: Tensor) -> None:
         """Leave the edges as they are."""
@@ -312,12 +285,7 @@ class PublicExpander(Expander):
 
 
 def raw_spectral_value(edges: np.ndarray, num_nodes: int) -> float:
-    """Return the second smallest eigenvalue of D - A, where D counts loops and A does not: no Laplacian.
-
-    A disconnected graph can have a value above 0.
-
-    Shapes: edges (2, E), both directions of each edge; N at least 2.
-    """
+    """Return the second smallest eigenvalue of D - A, where D counts loops and A does not; edges in both directions."""
     degree = np.bincount(edges[0], minlength=num_nodes).astype(np.float64)
     return second_eigenvalue(degree, adjacency_without_loops(edges, num_nodes))
 

@@ -1,7 +1,6 @@
 """Chosen settings: what searches chose becomes the rows of a table, from results on disk or as published.
 
-``run/experiments/published/`` holds a YAML file for each table, which ``run/reproduce.py publish ID`` writes: what our
-searches chose, and the values of the runs that followed. Your own searches and runs override published ones.
+``run/reproduce.py publish ID`` writes ``run/experiments/published/``; your own searches and runs override it.
 """
 
 from __future__ import annotations
@@ -61,8 +60,7 @@ def load_published(*folders: Path) -> Published:
     """Return what all YAML files of some folders publish, by the id of the experiment and the folder of the training.
 
     An entry is ``{choice, found, of, runs}``: the value of each factor, what the search cost and reached, hashes of
-    its ranges and of the chosen trial, and, where there are any, the arguments of `PublishedRuns`. The files are those
-    that `report.publishing` writes.
+    its ranges and of the chosen trial, and, where there are any, the arguments of `PublishedRuns`.
     """
     published: dict[str, dict[str, Mapping[str, Any]]] = {}
     for file in (file for folder in folders for file in sorted(folder.glob("*.yaml"))):
@@ -86,8 +84,7 @@ def with_choices(
 ) -> Experiment:
     """Return an experiment whose models are tuned alike with the settings that its finished searches chose.
 
-    Trainings without a finished search of today's ranges and settings are left as they are, and are not in
-    `Experiment.searched`. Other experiments are returned as they are, also where they can be searched.
+    Trainings without a finished search of today's ranges are unchanged, and not in `Experiment.searched`.
 
     Args:
         experiment (Experiment): As written.
@@ -95,8 +92,7 @@ def with_choices(
         out (Path): Root of the results, with the searches made here.
         hash_of (callable): Config hash of a command line.
         sample (bool, optional): On sample data, for which no published choice counts. (default: ``False``)
-        published (Published, optional): See `load_published`; choices for trainings without a search in `out`, and
-            runs of those whose choice is the published one, which `Experiment.published` then has. (default: None)
+        published (Published, optional): Choices, with their runs, where `out` has no search. (default: ``None``)
     """
     if "tuning" not in ranges.get(experiment.id, {}):
         return experiment
@@ -124,7 +120,6 @@ def digest(ranges: Mapping[str, Any], fixed: Mapping[str, Any]) -> str:
 
 
 def _read_published(entry: Mapping[str, Any], search: Search) -> SearchRecord | None:
-    """Return the record of a published choice, None if its ranges were others."""
     space, choice = search.space, entry["choice"]
     if entry["of"]["ranges"] != digest(space.ranges, space.fixed):
         return None
@@ -140,9 +135,6 @@ def check_searched(experiment: Experiment, options: Sequence[str] = ()) -> None:
     Args:
         experiment (Experiment): What is to be trained.
         options (sequence of str, optional): What else that command needs. (default: ``()``)
-
-    Raises:
-        ManifestError: names the trainings.
     """
     missing = [row for row in experiment.trainings if row.folder not in (experiment.searched or {})]
     if missing and experiment.searched is not None:

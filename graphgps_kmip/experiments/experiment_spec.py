@@ -1,6 +1,6 @@
 """Specification of an experiment: trainings, commands, and the tables and figures made of their results on disk.
 
-Read from YAML files by `manifest`. A specification knows the folders of its results, and nothing of how they are made.
+Read from YAML files by `manifest`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,7 @@ class Training:
 
     @property
     def folder(self) -> str:
-        """Folder of its results below the root, ``<folder of the config>/<config>[-tag]``.
-
-        It does not name the experiment: experiments share their runs.
-        """
+        """Folder of its results below the root, ``<folder of the config>/<config>[-tag]``; experiments share it."""
         file = Path(self.cfg)
         return f"{file.parent.name}/{file.stem}{f'-{self.tag}' if self.tag else ''}"
 

@@ -1,7 +1,6 @@
 """Hyper-parameter search: coordinate search and TPE in Optuna's study, then the final seeds of the best trial.
 
-A trial is a training with a run folder of its own, and finished runs are not repeated: a search that was interrupted
-continues, also one begun by an earlier version.
+Finished runs are not repeated: a search that was interrupted continues, also one begun by an earlier version.
 """
 
 from __future__ import annotations
@@ -90,17 +89,15 @@ def run_search(
 ) -> list[SearchOutcome]:
     """Search the hyper-parameters of all trainings of an experiment that have ranges, and run the final seeds.
 
-    The folder of a trial is ``<config>-search-<what differs from the default>``, its seed `Search.seed`. The trial with
-    the best validation score, of equals the earliest, is run with all seeds. The searches advance side by side: each
-    call of `runner` gets the runs that any of them waits for.
+    The folder of a trial is ``<config>-search-<what differs from the default>``. The trial with the best validation
+    score, of equals the earliest, is run with all seeds.
 
     Args:
         experiment (Experiment): Narrowed to what is to be searched.
         engine (str): ``linear`` or ``tpe``.
         ranges (Ranges): See `load_ranges`.
         runner (Runner): Runs trainings.
-        out (Path): Root of the results. ``<out>/search[-sample]/<experiment>/<config>-<engine>.optuna.jsonl`` has the
-            study, with the `SearchRecord` of the choice; ``.md`` is the trial log.
+        out (Path): Root of the results; study, `SearchRecord` and trial log are in ``search[-sample]/<experiment>/``.
         trials (int, optional): Of each search by TPE. (default: those of the ranges' tuning, else ``TRIALS``)
         together (int, optional): Trials that TPE asks for at once. (default: ``1``)
         sample (bool, optional): On sample data. (default: ``False``)
@@ -202,10 +199,7 @@ class StorageLock:
 
 
 def open_study(file: Path) -> Any:
-    """Return Optuna's study in a file, a new one if there is none; who makes one holds the lock.
-
-    A journal file: opening Optuna's SQLite storage from two processes at once fails while the tables are made.
-    """
+    """Return Optuna's study in a file, a new one if there is none; SQLite fails when two processes open it at once."""
     optuna = import_optuna()
     backend = optuna.storages.journal.JournalFileBackend(str(file), StorageLock(file))
     storage = optuna.storages.JournalStorage(backend)
@@ -231,8 +225,6 @@ def import_optuna() -> Any:
 
 
 class _Study:
-    """One search in progress: Optuna's trials, and the statuses of their runs."""
-
     def __init__(self, search: Search, file: Path, engine: str, trials: int, together: int) -> None:
         self.search, self.space, self.engine = search, search.space, engine
         self.trials, self.together = trials, together
@@ -300,10 +292,7 @@ class _Study:
         return self._outcome(line + (f"; {lost} of {len(statuses)} final seeds are missing" if lost else ""), not lost)
 
     def _propose(self) -> list[Any]:
-        """Add the next trials to the study, and return all whose status is not known in this session.
-
-        Those of earlier sessions and of other processes are among them: the runner repeats no run that is finished.
-        """
+        """Add the next trials to the study, and return all whose status is not known in this session."""
         with self.lock:  # of two processes on one search, one proposes at a time
             stored = self._list_trials()
             if self.engine == "linear":
@@ -319,11 +308,7 @@ class _Study:
             return self._open_trials(self._list_trials())
 
     def _ask(self, number: int, choice: Choice | None = None) -> None:
-        """Add a choice, or what TPE asks for (Bergstra et al., 2011).
-
-        Its sampler is made anew for each trial, with a seed of its own: a search that continues asks for what an
-        uninterrupted one would have asked for.
-        """
+        """Add a choice, or what TPE asks for (Bergstra et al., 2011), with a new sampler and seed for each trial."""
         if choice is not None:
             self.study.enqueue_trial(choice)
         self.study.sampler = self.optuna.samplers.TPESampler(seed=SEED + number)
@@ -342,7 +327,7 @@ class _Study:
             self.study.tell(trial.number, score, state=state, skip_if_finished=True)
 
     def _list_trials(self) -> list[Any]:
-        """Return Optuna's trials, without those whose process was killed while it wrote their values."""
+        # without those whose process was killed while it wrote their values
         return [trial for trial in self.study.trials if trial.params.keys() == self.space.default.keys()]
 
     def _open_trials(self, stored: Iterable[Any]) -> list[Any]:
@@ -356,7 +341,6 @@ class _Study:
         return tried
 
     def _facts(self) -> list[dict[str, Any]]:
-        """Return what is recorded of each configuration that ended."""
         facts = []
         for tag, (_, status, score) in self._first_trials().items():
             record, nan = status.record, status.state is State.DONE and score is None

@@ -1,8 +1,4 @@
-"""Job runner: runs jobs as processes of this machine, in parallel, each after the jobs that it needs.
-
-A loop over `subprocess`: pools and submitit's local executor know no dependencies, skip no finished results, and let no
-job save and end after Ctrl-C.
-"""
+"""Job runner: runs jobs as processes of this machine, in parallel, each after the jobs that it needs."""
 
 from __future__ import annotations
 
@@ -86,12 +82,10 @@ def run_jobs(jobs: Sequence[Job], setup: Setup, stream: TextIO | None = None) ->
     """Run what is not done of some jobs and of what they need; return the result of each, needs first.
 
     One that fails does not stop the others. A job that another process runs is waited for while others are left to
-    run, and `PATIENCE` seconds more. Progress is written to `stream`: a line that is redrawn on a terminal; elsewhere
-    a line when a job begins or ends, and each minute.
+    run, and `PATIENCE` seconds more. Progress is written to `stream`.
 
     Raises:
-        JobsStopped: after SIGINT, SIGTERM or SIGHUP. The running jobs were asked to save and to end; a second signal
-            kills them.
+        JobsStopped: after SIGINT, SIGTERM or SIGHUP, which let running jobs save; a second signal kills them.
     """
     jobs = with_pending_needs(jobs)
     paths = {job.path for job in jobs}
@@ -195,10 +189,7 @@ class Running:
 
 
 def start(job: Job, setup: Setup) -> Running | None:
-    """Start a job; None if another process runs it, or has just finished it.
-
-    The child inherits the lock: it stays locked should this process be killed and the child live on.
-    """
+    """Start a job, which inherits the lock; None if another process runs it, or has just finished it."""
     with writing(job.path):
         job.path.parent.mkdir(parents=True, exist_ok=True)
         lock = take_descriptor(job.lock_file("job.lock"))

@@ -122,17 +122,12 @@ def plan_jobs(
 ) -> list[Job]:
     """Return the jobs of some experiments: first the trainings, the first seeds of all first, then the commands.
 
-    What they need of other experiments is in their `needs` alone.
-
     Args:
         experiments (Mapping): All, by id.
         keys (Sequence): Ids of those to run.
         place (Place): Where.
-        only (str, optional): ``axis=value[+value],axis=...``. An axis keeps the trainings at these values and no
-            command; the axis ``command`` keeps the commands of these names and no training, unless another axis is
-            given. (default: ``""``)
-        seeds (int, optional): How many of each training; a run that a command needs is needed whatever this says.
-            (default: ``None``)
+        only (str, optional): ``axis=value[+value],axis=...``: trainings, or ``command=``: commands. (default: ``""``)
+        seeds (int, optional): How many of each training, besides those that commands need. (default: ``None``)
 
     Raises:
         ManifestError: an id, axis or value that does not exist.

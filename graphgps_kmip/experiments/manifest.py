@@ -36,8 +36,7 @@ def load_manifest(*folders: Path) -> dict[str, Experiment]:
     """Return all experiments of the YAML files directly in some folders, by id, in the order of files and lines.
 
     A file holds ``axes`` (axis -> value -> short name in file names), ``experiments`` (id -> see `Experiment`; its
-    ``trainings`` are grids, see `expand_grid`), and ``rows`` (id -> name -> see `with_row`), which are added to an
-    experiment of any file.
+    ``trainings`` are grids, see `expand_grid`), and ``rows`` (id -> name -> see `with_row`).
 
     Raises:
         ManifestError: a file is no YAML, is in another place, has an unknown key, lacks one, repeats an id, needs
@@ -67,7 +66,6 @@ def load_manifest(*folders: Path) -> dict[str, Experiment]:
 
 
 def _list_files(folder: Path) -> list[Path]:
-    """Return the files of a folder that hold experiments."""
     places = (folder, *(folder / part for part in PARTS))
     for file in sorted(folder.rglob("*")):
         if file.suffix.lower() in (".yaml", ".yml") and (file.suffix != ".yaml" or file.parent not in places):

@@ -1,6 +1,6 @@
 """Run status: whether a run or command is done, missing, interrupted, failed, diverged or stale, read from disk.
 
-Also the list of all experiments: what is done of them, and what they cost.
+Also the list of all experiments.
 """
 
 from __future__ import annotations
@@ -149,10 +149,7 @@ def experiment_markdown(experiments: Iterable[Experiment]) -> str:
 
 
 def _describe_costs(experiments: Iterable[Experiment]) -> Iterator[tuple[Experiment, tuple[str, str, str, str]]]:
-    """Yield the experiments by number, ours first, with hours, memory, card, and title with what it makes.
-
-    In place of the hours is the id of an earlier experiment that has all of its runs.
-    """
+    """Yield the experiments by number with hours (or the earlier experiment that has its runs), memory, card, title."""
     earlier: dict[str, set[tuple[str, object]]] = {}
     for experiment in sorted(experiments, key=lambda experiment: (experiment.number, experiment.id)):
         runs = {(training.folder, seed) for training in experiment.trainings for seed in training.seeds}

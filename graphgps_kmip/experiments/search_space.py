@@ -144,12 +144,7 @@ def load_ranges(*folders: Path) -> Ranges:
 
 
 def searches(experiment: Experiment, ranges: Ranges) -> list[Search]:
-    """Return the searches of an experiment: those of its trainings that have ranges.
-
-    Raises:
-        ManifestError: the experiment has no ranges, or none of the trainings that it was narrowed to; of equal tuning,
-            a training is not searched once, or reports the seed of the trials.
-    """
+    """Return the searches of an experiment's trainings; a `ManifestError` without ranges or if tuning is not equal."""
     if experiment.id not in ranges:
         raise ManifestError(f"{experiment.id} has no ranges to search. Experiments that have: {', '.join(ranges)}.")
     entry = ranges[experiment.id]

@@ -27,11 +27,7 @@ REQUEUES = 10**6  # times that a job whose time is up is queued again
 
 
 class Worker:
-    """What a node runs: one job, as a command of its own; sent to the queue again when its time is up.
-
-    It is pickled by value, and needs nothing of this package where it is unpacked. With `gpus`, torchrun starts
-    that number of processes on each node.
-    """
+    """What a node runs: one job, as a command; pickled by value, and sent to the queue again when its time is up."""
 
     def __init__(self, arguments: Sequence[str], root: Path, gpus: int = 0) -> None:
         self.arguments, self.root, self.gpus = list(arguments), root, gpus
@@ -70,10 +66,7 @@ class Worker:
 
 
 def run_on_slurm(jobs: Sequence[Job], place: Place, args: argparse.Namespace) -> int:
-    """Submit what is missing, or show what would be; return the exit code.
-
-    Each job is a ``run --job`` of its own; with ``--nodes`` a training that torchrun starts on every node.
-    """
+    """Submit each missing job as a ``run --job`` (with ``--nodes`` by torchrun); return the exit code."""
     out = place.root / place.out
     options, folder = parse_options(args.slurm, args.nodes, args.gpus_per_node), out / "slurm" / "%j"
     if args.nodes and (commands := [job.label for job in jobs if job.command]):

@@ -7,13 +7,8 @@ D_r = f(G_r) - f(H_r) of width d,
 .. math:: T^2 = \bar D^T \, \mathrm{cov}(D)^+ \, \bar D
 
 and the pair is distinguished if T^2 is above 72.34, and not close to the T^2 of 64 relabelings of one of the two graphs
-that are compared in the same way (the reliability test, which fails from 72.34 on: the outputs then depend on the order
-of nodes). As in the public script the factor q = 32 of Hotelling's statistic is left out.
-
-Differences to that script: each pair has its own seed, so that a result depends neither on the pairs before it nor on
-interruptions or processes; outputs that are not finite are reported, where the script compares NaN.
-
-Results are one JSON line for each pair, in a file that an interrupted run continues.
+(the reliability test, which fails from 72.34 on). As in the public script the factor q = 32 of Hotelling's statistic is
+left out. Unlike there, each pair has its own seed, and outputs that are not finite are reported.
 """
 
 from __future__ import annotations
@@ -52,15 +47,10 @@ PairGraphs = tuple[Sequence[Data], Sequence[Data]]  # 64 graphs, G and H in turn
 
 @dataclass(frozen=True)
 class Protocol:
-    """How a model is trained on a pair before it is tested.
+    """How a model is trained on a pair before it is tested."""
 
-    Args:
-        graphs (int): In a batch of training, the first of each `BATCH` graphs; 0: the initial weights are tested.
-        stops_at_zero (bool, optional): End the training when the loss of an epoch is exactly 0, and give batch norms
-            the statistics to which the remaining epochs would bring them. (default: ``False``)
-    """
-
-    graphs: int
+    graphs: int  # in a batch of training, the first of each `BATCH` graphs; 0: the initial weights are tested
+    # end the training when the loss of an epoch is exactly 0, with the batch norms of the remaining epochs
     stops_at_zero: bool = False
 
 
@@ -79,18 +69,13 @@ class PairTest:
 
     Args:
         model (callable): Returns a new model, ``model(batch) -> (outputs, labels)`` with a row for each graph.
-        optimization (callable): Model -> its optimizer, and its learning rate schedule (stepped once per epoch) or
-            None.
+        optimization (callable): Model -> its optimizer, and its schedule (stepped once per epoch) or None.
         epochs (int): Epochs of training.
         protocol (str, optional): A key of `PROTOCOLS`. (default: ``"literal"``)
         seed (int, optional): With the number of a pair it decides the initial weights. (default: ``0``)
-        dtype (torch.dtype, optional): Of weights, features and the statistic; initial weights are drawn in float32
-            whatever it is. (default: ``torch.float32``)
+        dtype (torch.dtype, optional): Of weights, features and the statistic. (default: ``torch.float32``)
         device (torch.device, optional): Where the model runs. (default: CPU)
         loss_threshold (float, optional): End the training when the loss of an epoch is below. (default: ``0.0``)
-
-    Raises:
-        InputError: no such protocol, or less than one epoch.
     """
 
     model: Callable[[], nn.Module]
@@ -120,8 +105,7 @@ def hotelling_t2(first: Tensor, second: Tensor) -> float:
 
     .. math:: \bar D^T \, \mathrm{cov}(D)^+ \, \bar D, \quad D = X - Y
 
-    cov is the unbiased sample covariance, + the pseudo-inverse with torch's cut-off for the dtype of the outputs.
-    Differences that are equal to the last bit give 0, for their covariance is 0: a model's rounding matters.
+    cov is the unbiased sample covariance, + the pseudo-inverse with torch's cut-off; equal differences give 0.
 
     Args:
         first (Tensor): Outputs X for the relabelings of one graph.
@@ -157,9 +141,6 @@ def run_to_file(
         path (Path): The file, JSON lines; a new one is made.
         num_workers (int, optional): As of `run_pairs`. (default: ``1``)
         tell (callable, optional): Called with each new result. (default: nothing)
-
-    Raises:
-        ResultsError: the file has results of other settings.
     """
     results = resume_results(path, test.settings)
     missing = [pair for pair in pairs if pair not in results]
@@ -173,10 +154,7 @@ def run_to_file(
 def run_pairs(
     test: PairTest, pairs: Sequence[int], graphs_of: Callable[[int], PairGraphs], num_workers: int = 1
 ) -> Iterator[Result]:
-    """Yield the result of each pair as soon as it is there; the numbers do not depend on the number of processes.
-
-    Arguments as of `run_to_file`; ``num_workers`` are forked processes of one thread each, 1 is this process.
-    """
+    """Yield the result of each pair as soon as it is there, from `num_workers` processes; see `run_to_file`."""
 
     def work(pair: int) -> Result:
         return run_pair(test, pair, graphs_of(pair))
@@ -194,8 +172,7 @@ def run_pair(test: PairTest, pair: int, graphs: PairGraphs) -> Result:
 
     Returns:
         ``pair``; ``distinguished``; ``reliable``; ``t2`` and ``t2_reliability``, None where outputs are not finite;
-        ``failed``, the reason, or ""; ``epochs`` that were trained; ``first_loss`` and ``last_loss`` of an epoch, None
-        without training; ``loss`` of the outputs that are tested; ``seconds``.
+        ``failed``, the reason, or ""; ``epochs``; ``first_loss``, ``last_loss``; ``loss`` of the test; ``seconds``.
     """
     began = time.perf_counter()
     with torch.random.fork_rng(devices=[]), _default_dtype(torch.float32):
@@ -231,7 +208,6 @@ def _finite_or_none(value: float) -> float | None:
 
 @contextmanager
 def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Set torch's default dtype inside the block."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
@@ -263,10 +239,9 @@ def _train(test: PairTest, model: nn.Module, graphs: Sequence[Data]) -> list[flo
 
 @torch.no_grad()
 def _settle_batch_norms(model: nn.Module, batch: Batch, progress: float) -> None:
-    """Set the running statistics of all batch norms to those of a batch, to which further epochs would bring them.
+    """Set the running statistics of all batch norms to those of a batch, as further epochs would.
 
-    Statistics that are still near their start can hide a difference below the rounding: after 4 steps 0.9^4 of a
-    variance is its start, 1.
+    Statistics that are still near their start can hide a difference below the rounding.
     """
     norms = [module for module in model.modules() if getattr(module, "running_mean", None) is not None]
     momenta = {norm: norm.momentum for norm in norms}
@@ -280,7 +255,6 @@ def _settle_batch_norms(model: nn.Module, batch: Batch, progress: float) -> None
 
 
 def _train_epoch(model: nn.Module, batches: Sequence[Batch], optimizer: Optimizer, progress: float) -> float:
-    """Take a step for each batch, in order, and return the mean loss."""
     total = 0.0
     for batch in batches:
         batch = batch.clone()  # a network of another package writes into its batch
@@ -295,10 +269,7 @@ def _train_epoch(model: nn.Module, batches: Sequence[Batch], optimizer: Optimize
 
 
 def pair_loss(outputs: Tensor) -> Tensor:
-    """Return the mean of max(0, cos) over outputs of G and H in turn.
-
-    Shapes: (2 q, d) -> scalar.
-    """
+    """Return the mean of max(0, cos) over outputs (2 q, d) of G and H in turn."""
     apart = -torch.ones_like(outputs[0::2, 0])
     return cosine_embedding_loss(outputs[0::2], outputs[1::2], apart, margin=0.0)
 
@@ -331,11 +302,7 @@ def _make_batch(test: PairTest, graphs: Sequence[Data], split: str) -> Batch:
 
 
 def resume_results(path: Path, settings: Mapping[str, Any]) -> dict[int, Result]:
-    """Return the results of a file by pair, ready to be continued; a new file gets its first line, the settings.
-
-    Raises:
-        ResultsError: the file has results of other settings.
-    """
+    """Return the results of a file by pair, ready to be continued; a new file gets its first line, the settings."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, _to_lines([{"settings": dict(settings)}]))
@@ -358,11 +325,7 @@ def append_result(path: Path, result: Result) -> None:
 
 
 def read_results(path: Path) -> tuple[dict[str, Any], dict[int, Result]]:
-    """Return settings and results by pair, in the order of pairs.
-
-    Raises:
-        ResultsError: there is no such file, or it is damaged.
-    """
+    """Return settings and results by pair, in the order of pairs."""
     if not path.exists():
         raise ResultsError(f"{path} is missing: run train.mode brec first")
     settings, results, _ = _read_lines(path)
@@ -396,10 +359,7 @@ class CategoryRow:
 
 
 def category_rows(results: Mapping[int, Result], categories: Mapping[str, Sequence[int]]) -> list[CategoryRow]:
-    """Return the row of each category (name -> its pairs), and of all pairs.
-
-    Results (by pair) have ``distinguished``, and may have ``reliable`` and ``failed``.
-    """
+    """Return the row of each category (name -> its pairs), and of all pairs."""
     every = sorted({pair for pairs in categories.values() for pair in pairs})
     rows = []
     for name, pairs in [*categories.items(), (TOTAL, every)]:

@@ -50,15 +50,7 @@ def attention_kinds(query: Sequence[float] = QUERY, keys: Mapping[str, Sequence[
 
 
 def encoded_differences(ksteps: int = 24, num_bases: int = 3) -> dict[str, Any]:
-    """Return the difference of the RRWP of two pairs of nodes of one graph by channel, before and after SPE.
-
-    Args:
-        ksteps (int, optional): Steps of the walks; there is one channel more. (default: 24)
-        num_bases (int, optional): S, bases of SPE (equation 9). (default: 3)
-
-    Returns:
-        ``edges``, ``pairs``, ``raw``: |p_ij - p_ik| of each channel, and ``encoded``: channel -> its sines and cosines.
-    """
+    """Return the difference of the RRWP of two pairs of nodes of one graph by channel, before and after SPE."""
     source, target = zip(*EDGES, strict=True)
     nodes = max(max(EDGES)) + 1
     edges = torch.tensor([source + target, target + source])
@@ -74,11 +66,7 @@ def encoded_differences(ksteps: int = 24, num_bases: int = 3) -> dict[str, Any]:
 def norm_autoencoders(epochs: int = 5000, seed: int = 0) -> dict[str, Any]:
     """Train an autoencoder FC, norm, FC (equation 11), 2 wide, per norm on the same points, full-batch AdamW.
 
-    Points have random directions and norms of 0.5 to 1.5.
-
-    Returns:
-        ``points``, and by norm ``predictions``, ``error`` (mean squared) and ``magnitude_error``, the mean distance
-        between the norms of points and predictions.
+    Returns ``points``, and by norm ``predictions``, ``error`` (mean squared) and ``magnitude_error`` (of the norms).
     """
     generator = torch.Generator().manual_seed(seed)
     angle, size = (torch.rand(NUM_POINTS, generator=generator) for _ in range(2))
@@ -104,10 +92,7 @@ def norm_autoencoders(epochs: int = 5000, seed: int = 0) -> dict[str, Any]:
 
 
 def scale_changes(dim: int = 16, seed: int = 0) -> dict[str, float]:
-    """Return the largest relative change of each norm's output when its input is scaled by `SCALES`.
-
-    Parameters are random: at the start AdaRMSN has alpha 0, and is RMSN.
-    """
+    """Return the largest relative change of each norm's output when its input is scaled by `SCALES`; see AdaRMSN."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(64, dim, generator=generator, dtype=torch.float64)
     changes = {}

@@ -1,8 +1,7 @@
 """Colour refinement of several graphs at once: 1-WL, 2-FWL, SEG-WL with structural encoding schemes, and GD-WL.
 
-A scheme S = (f_A, f_R) gives SEG-WL (Zhu et al. 2023) values of nodes and of pairs. 2-FWL is as strong as 3-WL. GD-WL
-with random walk probabilities (Zhang et al. 2023; PPGT paper, proposition E.1) bounds PPGT. Colours are exact: an
-integer for each signature, from a table that all graphs share, not a hash that may collide. Numbers compare by value.
+SEG-WL: Zhu et al. 2023. 2-FWL is as strong as 3-WL. GD-WL with random walk probabilities (Zhang et al. 2023) bounds
+PPGT (proposition E.1). Colours are exact: integers of signatures from a table that all graphs share.
 """
 
 from __future__ import annotations
@@ -25,21 +24,12 @@ DECIMALS = 9  # of GD-WL's probabilities in float64, so that sums in another ord
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes, edges (source, target) and their features; with both directions of an undirected edge.
-
-    Args:
-        num_nodes: N.
-        edge_index: edges; a repeated one counts twice.
-        x: features of nodes, or None: all alike.
-        edge_attr: features of edges, or None: all alike.
-
-    Shapes: edge_index (2, E), x (N, F), edge_attr (E, F).
-    """
+    """Nodes, edges (source, target) and their features; with both directions of an undirected edge."""
 
     num_nodes: int
-    edge_index: Tensor
-    x: Tensor | None = None
-    edge_attr: Tensor | None = None
+    edge_index: Tensor  # edges (2, E); a repeated one counts twice
+    x: Tensor | None = None  # features of nodes (N, F), or None: all alike
+    edge_attr: Tensor | None = None  # features of edges (E, F), or None: all alike
 
     def permuted(self, order: Tensor) -> Graph:
         """Return the same graph with its nodes in another order, old node ``order[i]`` as node i."""
@@ -90,32 +80,20 @@ SHIFT = 1 / math.pi
 
 @dataclass(frozen=True, eq=False)
 class Encoding:
-    """What a model adds to the features of one graph.
+    """What a model adds to the features of one graph."""
 
-    Args:
-        node: nu(A), added to features of nodes, or None.
-        edge: mu(A), added to features of edges, or None.
-        pair: of all pairs, the attending node first: what a biased attention reads, and no GPS model; or None.
-
-    Shapes: node (N, d), edge (E, d), pair (N, N, d).
-    """
-
-    node: Tensor | None = None
-    edge: Tensor | None = None
+    node: Tensor | None = None  # nu(A) (N, d), added to features of nodes, or None
+    edge: Tensor | None = None  # mu(A) (E, d), added to features of edges, or None
+    # of all pairs (N, N, d), the attending node first: what a biased attention reads; or None
     pair: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """The values of a structural encoding scheme on one graph.
+    """The values of a structural encoding scheme on one graph."""
 
-    Args:
-        node: f_A(v, G) of every node.
-        pair: f_R(v, u, G), row v, column u: what v sees of u.
-    """
-
-    node: Sequence[Hashable]
-    pair: Sequence[Sequence[Hashable]]
+    node: Sequence[Hashable]  # f_A(v, G) of every node
+    pair: Sequence[Sequence[Hashable]]  # f_R(v, u, G), row v, column u: what v sees of u
 
 
 def theorem_scheme(graph: Graph, encoding: Encoding | None = None) -> Scheme:
@@ -123,9 +101,6 @@ def theorem_scheme(graph: Graph, encoding: Encoding | None = None) -> Scheme:
 
     ``f_A(v) = nu(A)_v``; ``f_R(v, u) = ([edge u -> v], [u = v], E_uv, mu(A)_uv)``; without an edge the last two are
     empty, of repeated edges they are multisets. ``encoding.pair``, which the theorem lacks, joins ``f_R`` of all pairs.
-
-    Raises:
-        ValueError: an encoding is NaN, or is not of this graph's nodes and edges.
     """
     encoding, size, count = encoding or Encoding(), graph.num_nodes, graph.edge_index.size(1)
     features = values(graph.edge_attr, count, "edge_attr")
@@ -149,9 +124,6 @@ def values(rows: Tensor | None, count: int, what: str) -> list[Value]:
         rows: (count, d) or (count,); None: empty rows.
         count: number of rows.
         what: their name, for errors.
-
-    Raises:
-        ValueError: another number of rows, or a NaN, which equals nothing, not even itself.
     """
     if rows is None:
         return [()] * count
@@ -163,10 +135,7 @@ def values(rows: Tensor | None, count: int, what: str) -> list[Value]:
 
 
 def rounded(encoding: Encoding, decimals: int) -> Encoding:
-    """Return the encoding with floats rounded: what differs only by the order of additions becomes equal.
-
-    Two values on either side of a boundary stay different, however near they are; for where these are see `SHIFT`.
-    """
+    """Return the encoding with floats rounded (see `SHIFT`): what differs only by the order of additions is equal."""
     shift = SHIFT / 10**decimals
     parts = (encoding.node, encoding.edge, encoding.pair)
     return Encoding(*(None if part is None else (part.double() + shift).round(decimals=decimals) for part in parts))
@@ -182,16 +151,11 @@ def new_table() -> defaultdict[Hashable, int]:
 
 @dataclass(frozen=True)
 class Colouring:
-    """Colours of several graphs, round by round.
+    """Colours of several graphs, round by round."""
 
-    Args:
-        history: colours before any round, after one round, ...: of each graph (N,). Only colours of one round are
-            comparable.
-        stable: no further round refines the colours.
-    """
-
+    # colours (N,) of each graph before any round, after one, ...; comparable within a round
     history: tuple[Colours, ...]
-    stable: bool
+    stable: bool  # no further round refines the colours
 
     @property
     def rounds(self) -> int:
@@ -214,9 +178,6 @@ def wl(graphs: Sequence[Graph], rounds: int | None = None, until_separated: bool
     .. math:: c^0(v) = x_v, \qquad c^l(v) = (c^{l-1}(v), \{\{(c^{l-1}(u), e_{uv}) : u \to v\}\})
 
     Costs E log E per round. For ``rounds`` and ``until_separated`` see `refined`.
-
-    Raises:
-        ValueError: a feature is NaN.
     """
     kinds = new_table()
     incoming = []  # of each graph and node: (source, kind of the edge)
@@ -242,9 +203,6 @@ def seg_wl(graphs: Sequence[Graph], schemes: Sequence[Scheme], rounds: int | Non
     .. math:: c^0(v) = (x_v, f_A(v)), \qquad c^l(v) = \{\{(c^{l-1}(u), f_R(v, u)) : u \in V\}\}
 
     Costs N^2 log N per round. For schemes see `theorem_scheme`, for ``rounds`` see `refined`.
-
-    Raises:
-        ValueError: a feature is NaN.
     """
     kinds = new_table()
     pairs = [np.array([[kinds[value] for value in row] for row in s.pair], dtype=np.int64) for s in schemes]
@@ -300,15 +258,8 @@ def folklore_wl(graphs: Sequence[Graph], rounds: int | None = None, until_separa
 
     .. math:: c^l(i, j) = (c^{l-1}(i, j), \{\{(c^{l-1}(i, k), c^{l-1}(k, j)) : k \in V\}\})
 
-    The first colour is of whether i is j, the features of both, and the edges between them in both directions. For
-    ``rounds`` and ``until_separated`` see `refined`.
-
-    Shapes: colours of a graph (N * N,), pair (i, j) at i N + j.
-
-    Cost: N^3 log N time per round, and up to N^3 numbers of memory for the table of new signatures.
-
-    Raises:
-        ValueError: a feature is NaN.
+    The first colour is of whether i is j, the features of both, and the edges between them in both directions. Colours
+    are (N * N,), pair (i, j) at i N + j; costs N^3 log N per round. For ``rounds`` see `refined`.
     """
 
     def signatures(graph: int, colours: np.ndarray) -> Iterator[Hashable]:
@@ -326,7 +277,7 @@ def folklore_wl(graphs: Sequence[Graph], rounds: int | None = None, until_separa
 
 
 def _get_pair_types(graph: Graph) -> list[Hashable]:
-    """Return the first signatures of ordered pairs of nodes: isomorphism types of two nodes."""
+    """Return the first signatures of ordered pairs of nodes."""
     size = graph.num_nodes
     nodes = values(graph.x, size, "x")
     features = values(graph.edge_attr, graph.edge_index.size(1), "edge_attr")
@@ -359,9 +310,6 @@ def gd_wl(graphs: Sequence[Graph], walks: RRWP, rounds: int | None = None) -> Co
         graphs (sequence of Graph): Without features of edges.
         walks (RRWP): Which probabilities; float64.
         rounds (int, optional): How many; None: until the colours are stable. (default: ``None``)
-
-    Raises:
-        InputError: a graph has features of edges, which GD-WL does not read, or the probabilities are not float64.
     """
     if any(graph.edge_attr is not None for graph in graphs):
         raise InputError("GD-WL reads no features of edges: leave edge_attr out")

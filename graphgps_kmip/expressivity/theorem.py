@@ -1,8 +1,7 @@
 """Theorem 1 on GPS models (thesis, theorem 12): graphs that SEG-WL leaves equal, a model leaves equal.
 
-Pairs of graphs by name and random ones, encodings for SEG-WL, the comparison of a model with SEG-WL, and the data of
-the figures of colour refinement (thesis 3.2, 3.3; k-MIP paper 5, 6). Encodings are computed in floating point: nodes
-that the mathematics makes equal get values that differ in the last digits, so all are rounded (see `rounded`).
+Pairs of graphs, encodings for SEG-WL, the comparison of a model with SEG-WL, and the data of the figures (thesis 3.2,
+3.3; k-MIP paper 5, 6). Encodings are rounded, for equal nodes differ in the last digits (see `rounded`).
 """
 
 from __future__ import annotations
@@ -229,10 +228,7 @@ def _eigenspaces(graph: Graph) -> Encoding:
 
 
 def _eigenvectors(graph: Graph) -> Encoding:
-    """Give LapPE's input: entries of the first eigenvectors and their eigenvalues, as the solver finds them.
-
-    Signs, and the basis where an eigenvalue repeats, are the solver's and depend on the order of the nodes.
-    """
+    """Give LapPE's input: entries of the first eigenvectors and eigenvalues, with the solver's signs and bases."""
     eigenvalues, vectors = _eigenpairs(graph, MAX_FREQS)
     both = torch.stack([eigenvalues.expand_as(vectors), vectors], dim=2)  # (N, K, 2)
     return Encoding(node=both.flatten(1).nan_to_num(0.0))
@@ -266,27 +262,18 @@ Model = Callable[[Graph, Encoding], Tensor]  # (N, C)
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a model and of SEG-WL on a pair.
+    """Result of a model and of SEG-WL on a pair."""
 
-    Args:
-        equal: SEG-WL leaves the pair equal.
-        error: largest difference between outputs of two nodes of one colour, as the others relative to the largest
-            output; for a pair that is left equal, the multisets of outputs differ by no more.
-        difference: a lower bound of the distance of the two multisets of outputs.
-        readout: difference between the mean outputs of the graphs.
-    """
-
-    equal: bool
-    error: float
-    difference: float
-    readout: float
+    equal: bool  # SEG-WL leaves the pair equal
+    error: float  # largest difference between outputs of two nodes of one colour, relative to the largest output
+    difference: float  # a lower bound of the distance of the two multisets of outputs
+    readout: float  # difference between the mean outputs of the graphs
 
 
 def try_model(model: Model, pair: Pair, encodings: tuple[Encoding, Encoding], rounds: int | None = None) -> Outcome:
     """Run a model and SEG-WL with the theorem's scheme on a pair.
 
-    The proof shows more than the theorem says (lemma 1), which `Outcome.error` measures: after l layers, nodes of one
-    colour of round l have equal outputs, in any graph.
+    `Outcome.error` measures lemma 1: after l layers, nodes of one colour of round l have equal outputs, in any graph.
 
     Args:
         model: ``(graph, encoding) -> (N, C)``.
@@ -327,17 +314,11 @@ def difference(rows: Tensor, other: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Reach:
-    """Whether a component of a GPS layer has the properties that the proof uses (k-MIP paper, appendix B: A1 to A3).
+    """Whether a component of a GPS layer has the properties that the proof uses (k-MIP paper, appendix B: A1 to A3)."""
 
-    Args:
-        inside: it has them.
-        why: the reason.
-        per_round: l layers separate no more than l rounds; else only stable colours bound them.
-    """
-
-    inside: bool
+    inside: bool  # it has them
     why: str
-    per_round: bool = True
+    per_round: bool = True  # l layers separate no more than l rounds; else only stable colours bound them
 
 
 REACH: dict[str, Reach] = {

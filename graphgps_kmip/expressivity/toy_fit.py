@@ -1,8 +1,7 @@
 """Toy for theorem 2 of the k-MIP paper: narrow k-MIP transformers fitted to a function, and the limit to hardmax.
 
-The theorem (section 4.2) says that such transformers exist, not that gradient descent finds them, nor with how many
-blocks: the toy tests this, on few tokens in few dimensions. Its proof (appendix C) needs ``softmax(T_k(lambda Z)) ->
-hardmax(Z)`` row by row, where hardmax shares the weight evenly among the m maxima of a row. That needs k >= m.
+The theorem (section 4.2) says that such transformers exist, not that gradient descent finds them. Its proof
+(appendix C) needs ``softmax(T_k(lambda Z)) -> hardmax(Z)`` by row, with even weights of m maxima, so k >= m.
 """
 
 from __future__ import annotations
@@ -146,8 +145,7 @@ def fit(
 ) -> list[float]:
     """Fit a transformer per seed to a target by Adam, on new inputs in each step, and return their test errors.
 
-    Errors are root mean square errors divided by that of the best constant. The learning rate increases for a tenth of
-    the steps and then decreases along a half cosine.
+    Errors are root mean square errors divided by that of the best constant; warm-up, then half a cosine.
     """
     task = task or Task()
     draw = torch.Generator().manual_seed(0)  # the same inputs for all transformers

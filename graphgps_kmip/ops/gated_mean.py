@@ -149,7 +149,7 @@ class _GatedUpdate(Function):
     def backward(ctx: Any, grad_out: Tensor | None, grad_new: Tensor | None) -> tuple[Tensor | None, ...]:
         refuse_second_derivative("GatedGCN")
         *saved, edge, weight = ctx.saved_tensors
-        grad_norm = None if grad_new is None else torch.empty_like(ctx.norm_arguments["norm"])
+        grad_norm = None if grad_new is None else torch.zeros_like(ctx.norm_arguments["norm"])
         update = {"grad_norm": grad_norm} | ctx.norm_arguments
         grad_x_target, grad_x_source, grad_gate, *grad_factor = _run_backward(grad_out, grad_new, *saved, **update)
         grad_edge = None

@@ -22,18 +22,16 @@ def aggregate(
 ) -> None:
     """Write `<out_dir>/agg/{train,val,test}/{stats,best}.json` from the finished runs in `out_dir`, and log the best.
 
-    Each line of `stats.json` is one epoch over the runs that have it; `best.json` is one line, each run at its own
-    best validation epoch (its last epoch, where there is no validation split). A line holds the mean as `<key>`, the
-    population standard deviation (divided by n) as `<key>_std`, which is GraphGym's definition, and `runs`, the number
-    of runs in it. `best.json` has the sample standard deviation (divided by n - 1) too, as `<key>_sample_std`: it is
-    what tables and the log show, and null for a single run.
+    A line of `stats.json` is an epoch over the runs that have it; `best.json` is one line, each run at its best
+    validation epoch (else its last one). A line holds the mean as `<key>`, the population standard deviation as
+    `<key>_std` (GraphGym's definition) and the number of `runs`; `best.json` also the sample standard deviation
+    (n - 1) as `<key>_sample_std`, which tables and the log show; null for a single run.
 
     Args:
         out_dir: folder of the experiment; its runs are the sub-folders whose names are whole numbers.
         metric_best: the metric that selects each run's epoch; `auto`: the lowest validation loss.
         metric_agg: `argmax` or `argmin`.
-        experiment: count only runs whose record.json has this `experiment`; None: all. Runs of other settings may be in
-            the same folder, and must not be averaged with these.
+        experiment: count only runs whose record.json has this `experiment`; None: all.
 
     Raises:
         ResultsError: no run is finished, the statistics of one are damaged, or do not have the metric.
@@ -86,9 +84,7 @@ def check_results(
     experiment: str | None = None,
     replaced: Sequence[str] = (),
 ) -> None:
-    """Check, before hours of training, that `aggregate` with the same arguments will be able to read the runs on disk.
-
-    Damaged runs, which will not count, are logged; runs in `replaced` are about to be trained anew.
+    """Check, before hours of training, that `aggregate` will be able to read the runs on disk except `replaced` ones.
 
     Raises:
         ResultsError: the statistics of a finished run are damaged, or do not have the metric.
@@ -104,7 +100,7 @@ def check_results(
 
 
 def _counted_runs(out_dir: Path, experiment: str | None) -> tuple[dict[Path, dict[str, Any]], list[str]]:
-    """Return the records of the finished runs, and the names of the others, also of runs without any statistics."""
+    """Return the records of finished runs with statistics, and the names of the other runs."""
     finished, others = finished_runs(out_dir, experiment)
     records = {folder: record for folder, record in finished.items() if stats_file(folder, "train").exists()}
     others += [folder for folder in finished if folder not in records]

@@ -16,17 +16,11 @@ NOT_COMPARED = ("out_dir", "run_dir", "seed", "custom_modules", "name_tag")
 
 
 def comparison(out_dirs: list[Path], num_runs: int) -> str:
-    """Return a table of test scores (mean and sample standard deviation), parameters and seconds, baseline first.
-
-    Above it are the settings in which the experiments differ, so that an unfair comparison shows.
+    """Return the settings in which experiments differ, and a table of test scores (mean and sample std) and costs.
 
     Args:
         out_dirs: results folders, ``results/<config name>``.
         num_runs: runs each of them must have.
-
-    Raises:
-        ResultsError: one has fewer finished runs, or runs on sample data, one is given twice, a file of results is
-            damaged, or they were scored by different metrics.
     """
     check_distinct({str(out_dir): out_dir for out_dir in out_dirs}, len(out_dirs))
     runs = {}
@@ -69,9 +63,6 @@ def check_distinct(folders: dict[str, Path], count: int) -> None:
     Args:
         folders: what each experiment is called -> its results folder.
         count: how many experiments were asked for, which is more where one was named twice.
-
-    Raises:
-        ResultsError: two have one folder; names both.
     """
     if len(folders) < count:
         raise ResultsError("one experiment is given twice: name each once")
@@ -86,7 +77,6 @@ def check_distinct(folders: dict[str, Path], count: int) -> None:
 
 
 def _differences(runs: list[tuple[Path, dict[str, Any]]]) -> list[str]:
-    """Return lines of the settings in which runs, given by folder and record, differ."""
     configs = [dict(flatten(read_run_config(run_dir, record))) for run_dir, record in runs]
     # A group that only one experiment has belongs to a component that the others do not use.
     shared = sorted(set.intersection(*map(set, configs)) - set(NOT_COMPARED))

@@ -1,8 +1,7 @@
 """Drawing the figures of an experiment: names of the drawing functions, checks, title, provenance, PNG and PDF.
 
-A drawing function returns a matplotlib Figure without a title. It takes those of these arguments that it names:
-``tables``, id -> table, in the figure's order; ``artefact``, the path of the figure's only file; ``options``, the
-figure's own. Title, provenance and the mark of a sample are added here.
+A drawing function returns a Figure without a title, and takes those of these arguments that it names: ``tables``, id ->
+table, in the figure's order; ``artefact``, the path of the figure's only file; ``options``, the figure's own.
 """
 
 from __future__ import annotations
@@ -47,8 +46,7 @@ def draw_figure(
     """Draw a figure to ``<out>/figures[-sample]/<experiment>-<name>.png`` and ``.pdf``, and return the two paths.
 
     Raises:
-        ResultsError: no such drawing function, a table without a number of ours, an artefact of a command that is not
-            finished as the manifest has it, or one that lacks what is drawn.
+        ResultsError: no such drawing function, or what it draws is missing or unfinished.
     """
     where = f"{experiment.id}, figure {spec.name}"
     if spec.draw not in DRAWERS:

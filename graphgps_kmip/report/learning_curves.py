@@ -81,16 +81,13 @@ def logarithmic(axes: Axes) -> None:
 
 
 def save(figure: Figure, path: Path, dpi: int = 160, tight: bool = False) -> Path:
-    """Write a PNG or PDF, as the name ends, at once: a reader finds the earlier picture or the new one.
+    """Write a PNG or PDF, as the name ends, at once.
 
     Args:
         figure: what is written.
         path: where it goes.
         dpi: dots an inch of a PNG, and of what is rastered in a PDF.
         tight: the page is as large as what is drawn, beyond the figure's edges too.
-
-    Raises:
-        RunFolderError: it cannot be written; an earlier picture is as it was.
     """
     kind = path.suffix.removeprefix(".")
     # without its date, a PDF of the same numbers is the same file
@@ -108,12 +105,8 @@ def draw_curves(run_dir: Path | str, metric_best: str = "auto", metric_agg: str 
 
     Args:
         run_dir: folder of the run.
-        metric_best: the metric that selects the epoch; `auto`: the lowest validation loss (drawn next to it: the first
-            metric that the results hold).
+        metric_best: the metric that selects the epoch; `auto`: the lowest validation loss.
         metric_agg: `argmax` or `argmin`.
-
-    Raises:
-        ResultsError: there are no results, or they do not have the metric.
     """
     run_dir = Path(run_dir)
     run = read_run(run_dir)

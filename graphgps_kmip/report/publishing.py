@@ -1,7 +1,4 @@
-"""Publishing results of equally tuned models: the YAML file of what their searches chose and their rows reached.
-
-It is read by `experiments.chosen_settings`, which says what each entry means.
-"""
+"""Publishing results of equally tuned models: writes the YAML file that `experiments.chosen_settings` reads."""
 
 from __future__ import annotations
 
@@ -19,18 +16,12 @@ from graphgps_kmip.report.result_table import COSTS, VALUES, run_value
 
 
 def published_yaml(experiment: Experiment, out: Path, hash_of: HashOf) -> Iterator[str]:
-    """Yield the lines of the file: each choice of a search that has ended, with the runs that are finished.
-
-    Where fewer are finished below `out` than were published before, those are kept.
+    """Yield the lines of the file: finished searches' choices, with the finished runs here or, if more, as published.
 
     Args:
         experiment (Experiment): With the settings that its searches chose.
         out (Path): Root of the results.
         hash_of (callable): Config hash of a command line.
-
-    Raises:
-        ManifestError: the models are not tuned alike, or none is searched.
-        ResultsError: a finished run does not hold its values.
     """
     if experiment.of or experiment.searched is None:
         raise ManifestError(f"{experiment.id} has no models of its own that are tuned alike by --search")
@@ -57,7 +48,6 @@ def published_yaml(experiment: Experiment, out: Path, hash_of: HashOf) -> Iterat
 
 
 def _collect_runs(training: Training, kinds: list[str], out: Path, hash_of: HashOf) -> PublishedRuns | None:
-    """Return the finished runs of a training, None if there is none."""
     runs = {seed: run_status(training, seed, out, hash_of) for seed in training.seeds}
     done = {seed: run for seed, run in runs.items() if run.state is State.DONE}
     if not done:

@@ -33,8 +33,7 @@ def write_page(
 ) -> Path:
     """Write ``<out>/report.html`` and return its path.
 
-    Experiments of which nothing is done or failed are listed, not shown; runs on sample data are counted apart, and
-    none of their numbers is in the page. With `published`, published runs fill rows of which none is finished here.
+    Runs on sample data are not shown. With `published`, published runs fill rows of which none is finished here.
     """
     sections = [
         _collect(experiment, experiments, printed, out, hash_of, published) for experiment in experiments.values()

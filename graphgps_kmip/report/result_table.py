@@ -1,6 +1,6 @@
 """Result tables: values of our finished runs next to a paper's printed numbers, read from results on disk.
 
-`build_table` makes a table; `table_formats` writes it as Markdown, LaTeX, CSV or HTML.
+`table_formats` writes it as Markdown, LaTeX, CSV or HTML.
 """
 
 from __future__ import annotations
@@ -145,12 +145,10 @@ def build_table(
 ) -> ResultTable:
     """Return a table of the results on disk, with every row and column of the printed table of the same id.
 
-    A table of our own has the columns of its `spec`, and the rows of its trainings or of its command's file. A
-    sample has no printed numbers. With `published`, published runs fill the rows of which none is finished here.
+    With `published`, published runs fill the rows of which none is finished here. A sample has no printed numbers.
 
     Raises:
-        ResultsError: the spec names what does not exist, two trainings fill one cell, samples and results are mixed,
-            or a finished run does not hold the value.
+        ResultsError: the spec does not fit the results, or a finished run does not hold the value.
     """
     where, paper = f"{experiment.id}, {spec.id}:", printed.get(spec.id)
     if paper is None and not spec.columns:

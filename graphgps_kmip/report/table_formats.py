@@ -1,13 +1,7 @@
 r"""Table formats: a result table as Markdown, LaTeX, HTML or CSV, from pandas DataFrames of the same entries.
 
 A cell has four entries: our mean (or the progress of its runs), the printed number, the difference with its Welch
-interval, and the counts. First, second and third of a column are ranked among our complete cells and, apart, among the
-printed.
-
-Markdown reads well in a terminal, too. In all but CSV, columns that do not fit side by side are in blocks below each
-other. LaTeX needs ``\usepackage{booktabs, adjustbox}``; a table of many blocks is higher than a page, where it warns
-of a float too large: cut it by hand. HTML has classes and no style of its own, to be put into a page. The CSV export
-has one line for each cell, with every fact in full precision.
+interval, and the counts. LaTeX needs ``\usepackage{booktabs, adjustbox}``. HTML has classes and no style of its own.
 """
 
 from __future__ import annotations
@@ -196,10 +190,7 @@ def shown_decimals(table: ResultTable, row: str, column: str) -> int:
 
 
 def ranks(values: Mapping[str, float | None], better: str | None) -> dict[str, int]:
-    """Return the names of the three best values with their ranks, 1 the best; better: ``higher``, ``lower``, None.
-
-    Equal values share a rank (1, 1, 3). None and NaN have none; nor has a single value.
-    """
+    """Return the names of the three best values with their ranks, equal values share one (1, 1, 3), NaN has none."""
     scores = pd.Series(values, dtype=float).dropna()
     if better is None or len(scores) < 2:
         return {}
@@ -208,10 +199,7 @@ def ranks(values: Mapping[str, float | None], better: str | None) -> dict[str, i
 
 
 def column_ranks(table: ResultTable, column: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Return row -> rank of our complete cells in a column, compared as they are shown, and of the printed ones.
-
-    There is none of ours in a sample, and none at all where rows are sizes and no competitors (``ranked: False``).
-    """
+    """Return row -> rank of our complete cells in a column, compared as they are shown, and of the printed ones."""
     facts, cells = table.columns[column], {row: cells[column] for row, cells in table.rows.items()}
     better = facts.get("better") if facts.get("ranked", True) else None
     means = {
@@ -312,10 +300,7 @@ def _classes(entry: Entry) -> str:
 
 
 def csv_export(table: ResultTable, partial: bool = False) -> str:
-    """Return the cells as lines below one heading; an unknown value is empty, lists are separated by blanks.
-
-    Without `partial`, mean, deviation and difference of a cell that lacks runs are empty.
-    """
+    """Return one line for each cell, with every fact in full precision; without `partial` no means of partial cells."""
     lines = [
         {"table": table.id, "row": row, "column": column}
         | _csv_facts(cell, partial)

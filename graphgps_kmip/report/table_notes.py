@@ -1,7 +1,6 @@
 """Notes below a result table: how to read it, tuning, paired tests, the paper's claims on our rows, provenance.
 
-A table of ``run/experiments`` lists the paper's claims, each with the name of a check and its options: ``{check: rank,
-row: GPS+kMIP, rank: 2}``.
+A claim of an experiment's table is the name of a check and its options: ``{check: rank, row: GPS+kMIP, rank: 2}``.
 """
 
 from __future__ import annotations
@@ -80,11 +79,7 @@ def _failures(places: list[tuple[str, str, Cell]]) -> Iterator[str]:
 
 
 def tuning_notes(searches: Mapping[str, SearchRecord]) -> Iterator[str]:
-    """Yield the notes of a table of equally tuned models: equal or not, the shared ranges, a line for each model.
-
-    Args:
-        searches: row -> record of the search that chose its settings.
-    """
+    """Yield the notes of a table of equally tuned models, from row -> record of the search that chose its settings."""
     if not searches:
         return
     records = searches.values()
@@ -152,10 +147,7 @@ def _join_ranks(scores: Scores, better: str) -> str:
 
 
 def rank_notes(tables: Sequence[ResultTable]) -> Iterator[str]:
-    """Yield the mean ranks of equally tuned models over data sets (Demšar 2006), of those that all sets have.
-
-    A set counts where at least two of its models are complete; a model counts where it is complete in all of these.
-    """
+    """Yield mean ranks of equally tuned models (Demšar 2006) over sets where two are complete, if complete in all."""
     sets = {}
     for table in tables:
         for column, facts in table.columns.items() if table.searches and not table.sample else ():
@@ -186,15 +178,7 @@ CLAIM_LEVEL = 0.05
 
 
 def claim_notes(table: ResultTable, partial: bool) -> Iterator[str]:
-    """Yield for each claim whether it holds for our rows, or which rows have not run.
-
-    Args:
-        table: with its claims; those of a sample are not checked.
-        partial: rows count as soon as two of their runs are finished.
-
-    Raises:
-        ResultsError: a claim names no check, or a row or column that the table has not.
-    """
+    """Yield for each claim whether it holds for our rows (`partial`: of two runs each), or which rows have not run."""
     for claim in () if table.sample else table.claims:
         where = f"{table.experiment}, {table.id}: claim"
         name = str(claim.get("check", ""))

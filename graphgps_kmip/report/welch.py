@@ -1,8 +1,7 @@
 """Welch interval of a difference of two means, and tests paired by run: mean ranks, Wilcoxon, bootstrap, Holm.
 
-Welch, Biometrika 34 (1947): unlike Student's, it does not assume equal spreads of the two sides. Demšar, "Statistical
-comparisons of classifiers over multiple data sets", JMLR 7 (2006): ranks, and Wilcoxon's signed-rank test, which
-assumes no normal differences. Holm, "A simple sequentially rejective multiple test procedure" (1979).
+Welch, Biometrika 34 (1947). Ranks and Wilcoxon's signed-rank test: Demšar, JMLR 7 (2006). Holm, "A simple sequentially
+rejective multiple test procedure" (1979).
 """
 
 from __future__ import annotations
@@ -77,12 +76,7 @@ class Versus(NamedTuple):
 
 
 def against_best(scores: Scores, better: str) -> tuple[str, dict[str, Versus]]:
-    """Return the row of the best mean, and how each other one compares with it, run by run.
-
-    Args:
-        scores: row -> at least two values, of the same runs in the same order.
-        better: ``higher`` or ``lower``.
-    """
+    """Return the row of the best mean, and how each other one compares with it, over the same runs in order."""
     sign = 1 if better == "higher" else -1
     best = max(scores, key=lambda row: sign * float(np.mean(scores[row])))
     others = {}

@@ -14,8 +14,7 @@ from graphgps_kmip.results.run_record import Line, metric_names
 def is_better(value: float, old: float | None, maximize: bool) -> bool:
     """Return whether `value` replaces `old` as the best so far.
 
-    Of equal values the first is kept. NaN and infinite values never replace another value, and are replaced by the
-    first finite one; of a run without any finite value the first epoch is the best.
+    Of equal values the first is kept. NaN and infinite values lose to finite ones.
     """
     if old is None:
         return True

@@ -104,15 +104,7 @@ def check_name(name: str, key: str, ending: str = "") -> None:
 
 @contextmanager
 def writing(path: Path, safe: str = "What was there before is unchanged.") -> Iterator[None]:
-    """Turn an error of the operating system while `path` is written into one line: what, where, how to fix it.
-
-    Args:
-        path (Path): what is being written.
-        safe (str, optional): ends the message: what the failure did not change.
-
-    Raises:
-        RunFolderError: in place of the OSError.
-    """
+    """Raise a `RunFolderError` for an OSError while `path` is written: what, where, how to fix it, what is `safe`."""
     try:
         yield
     except OSError as error:

@@ -30,10 +30,7 @@ def examine_record(run_dir: Path) -> tuple[dict[str, Any] | None, str]:
 
 
 def read_record(run_dir: Path) -> dict[str, Any] | None:
-    """Return the record of a run, None if there is none; a damaged one counts as none, and the log says so.
-
-    A run without a record is never a result: tables leave it out, and a training moves its folder aside.
-    """
+    """Return the record of a run, None if there is none; a damaged one counts as none, and the log says so."""
     record, damage = examine_record(run_dir)
     if damage:
         log.warning(
@@ -67,8 +64,7 @@ def rounded(stats: Line, digits: int) -> Line:
 def read_stats(run_dir: Path | str, split: str) -> dict[int, Line]:
     """Return the lines of `<run_dir>/<split>/stats.json` by epoch, in increasing order; empty if there are none.
 
-    What follows the last end of line was cut off by a kill and is left out; of two lines for one epoch (of a resumed
-    run) the later holds.
+    Dropped: what follows the last end of line, cut off by a kill; of two lines for one epoch the earlier.
 
     Raises:
         ResultsError: the file is damaged; names file and line.
@@ -122,12 +118,7 @@ def write_lines(path: Path, lines: Iterable[Line], safe: str = "What was there b
 
 
 def trim_stats(run_dir: Path, epoch: int) -> None:
-    """Drop the lines after `epoch`, and the part of a line that a killed run left at the end.
-
-    Raises:
-        ResultsError: a file is damaged; nothing was changed.
-        RunFolderError: a file cannot be written.
-    """
+    """Drop the lines after `epoch`, and the part of a line that a killed run left at the end."""
     for split, lines in {split: read_stats(run_dir, split) for split in SPLITS}.items():
         if stats_file(run_dir, split).exists():
             write_stats(run_dir, split, *(line for number, line in lines.items() if number <= epoch))
@@ -154,8 +145,7 @@ def metric_names(line: Line) -> list[str]:
 def finished_runs(out_dir: Path, experiment: str | None = None) -> tuple[dict[Path, dict[str, Any]], list[Path]]:
     """Return the records of the finished runs in a results folder by their folders, and the folders of the other runs.
 
-    A warning is logged for each damaged record and each copy. A run whose `config_hash` another one has too is a copy
-    of it, or has its record: it is not counted twice.
+    Damaged records are not counted, copies (runs with the `config_hash` of another one) not twice; both are logged.
 
     Args:
         out_dir: ``<out_dir>/<config name>``; its runs are the folders whose names are whole numbers.
@@ -180,11 +170,7 @@ def finished_runs(out_dir: Path, experiment: str | None = None) -> tuple[dict[Pa
 
 
 def read_finished(run_dir: Path, record: dict[str, Any]) -> dict[str, dict[int, Line]]:
-    """Return the statistics of a finished run: split -> epoch -> line, with all its epochs.
-
-    Raises:
-        ResultsError: a file is damaged, or epochs are lost.
-    """
+    """Return the statistics of a finished run, split -> epoch -> line; a `ResultsError` if epochs are lost."""
     run = read_run(run_dir)
     for epoch in range(trained_epochs(record)):
         if epoch not in run.get("train", {}):
@@ -196,11 +182,7 @@ def read_finished(run_dir: Path, record: dict[str, Any]) -> dict[str, dict[int, 
 
 
 def read_run_config(run_dir: Path, record: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return the config of a run as nested mappings; its record names the file where it is not ``config.yaml``.
-
-    Raises:
-        ResultsError: the file is missing or damaged.
-    """
+    """Return the config of a run as nested mappings; a `ResultsError` if the file is missing or damaged."""
     path = config_file(run_dir, record)
     if not path.exists():
         raise ResultsError(f"{path} is missing: restore the file, or train it again")

@@ -49,12 +49,7 @@ def draw_search(device: torch.device, dim: int, num_keys: int) -> SearchProblem:
 
 
 def compare_search(backend: Spec, problem: SearchProblem) -> str:
-    """Search with a backend, and return the largest relative error of its scores.
-
-    Raises:
-        NotHere: the backend does not support the problem on this machine.
-        AssertionError: a score is not among the K largest, or is not that of its key.
-    """
+    """Search with a backend, and return the largest relative error of its scores; see `NotHere`."""
     if reasons := backend.traits.not_supported_reasons(problem):
         raise NotHere("; ".join(reasons))
     q, k, ptr, num_keys = problem.q, problem.k, problem.ptr_q, problem.num_keys
@@ -99,7 +94,6 @@ def _draw(device: torch.device, seed: int, **shapes: tuple[int, ...]) -> dict[st
 
 
 def _sparse_attention(device: torch.device) -> Operator:
-    """Attention to the keys of a search."""
     problem = draw_search(device, *PROBLEMS[0])
     index, score = topk_inner_product(problem.q, problem.k, problem.ptr_q, problem.ptr_k, problem.num_keys)
     inputs = {"q": problem.q.transpose(0, 1), "k": problem.k.transpose(0, 1)}
@@ -109,7 +103,6 @@ def _sparse_attention(device: torch.device) -> Operator:
 
 
 def _gated_means(device: torch.device) -> Operator:
-    """GatedGCN's gated means of a graph with a hub."""
     num_nodes, num_edges, dim = 700, 4000, 40
     source, target = torch.randint(num_nodes - 1, (2, num_edges), generator=torch.Generator().manual_seed(3))
     target[::3] = 5
@@ -121,7 +114,6 @@ def _gated_means(device: torch.device) -> Operator:
 
 
 def _clamped_attention(device: torch.device) -> Operator:
-    """Attention along edges as Exphormer's, expander edges sharing one kind."""
     generator, num_nodes, num_edges, num_kinds = torch.Generator().manual_seed(4), 500, 5000, 1500
     sizes = num_nodes, num_nodes - 1, 1
     edges = torch.stack([torch.randint(size, (num_edges,), generator=generator) for size in sizes])
@@ -134,7 +126,6 @@ def _clamped_attention(device: torch.device) -> Operator:
 
 
 def _pair_attention(device: torch.device, with_pairs: bool) -> Operator:
-    """Attention to all nodes of graphs, one of them empty; with biases and factors as PPGT's."""
     ptr = torch.tensor([0, 150, 157, 157, 158, 240])
     context = GraphContext(torch.repeat_interleave(ptr.diff()), ptr)
     there = GraphContext(context.batch.to(device), on_device(ptr, device))
@@ -164,8 +155,7 @@ OPERATORS: dict[str, Callable[[torch.device], Operator]] = {
 def compare_layer(spec: Spec, device: torch.device) -> str:
     """Compare output and gradients of a registered attention or message passing layer in float32 on a device.
 
-    They must be those of the same weights in float64 on the CPU without kernels, up to `OUTPUT_OF_LAYERS` and
-    `GRADIENT_OF_LAYERS`.
+    They must be those of the weights in float64 on the CPU, up to `OUTPUT_OF_LAYERS` and `GRADIENT_OF_LAYERS`.
     """
     with without_kernels():
         expected, gradients = _run_layer(Trial(spec))
@@ -181,7 +171,6 @@ def compare_layer(spec: Spec, device: torch.device) -> str:
 
 
 def _run_layer(trial: Trial) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the output, and the gradients of parameters."""
     layer, (x, context) = trial.layer(), trial.batch([40, 1, 130, 7, 64])  # tiles of a kernel, fewer nodes than keys
     if trial.spec.kind == "attention":
         out = attend(layer, x, context)

@@ -1,8 +1,7 @@
 """Laws that every attention obeys (see GraphContext for the contract) on any device, and their batches.
 
-The error of a broken law names the parameter or input, and the effect on training in float32 and bfloat16. A registry
-entry that does not promise a law names it in ``breaks``: "alone", "permutation", "shapes", "gradients",
-"deterministic", "precision", "inputs", "batch_vector".
+The error of a broken law names the parameter or input. A registry entry that does not promise a law names it in
+``breaks``: "alone", "permutation", "shapes", "gradients", "deterministic", "precision", "inputs", "batch_vector".
 """
 
 # ruff: noqa: D103 (the name of each function is the sentence of its law)
@@ -85,9 +84,7 @@ def make_batch(
     pair_attr = torch.randn(pairs.size(1), pair_dim, dtype=torch.float64)
     edge_index = torch.stack([source, target])
     expander = {"expander": (edge_index.flip(0)[:, ::2], None)}
-    context = GraphContext(
-        batch, ptr, edge_index, edge_attr, edge_sets=expander, pair_index=pairs, pair_attr=pair_attr
-    )
+    context = GraphContext(batch, ptr, edge_index, edge_attr, edge_sets=expander, pair_index=pairs, pair_attr=pair_attr)
     return torch.randn(len(batch), dim, dtype=torch.float64), context
 
 
@@ -147,17 +144,11 @@ class LawBroken(AssertionError):
 
 @dataclass(frozen=True)
 class Law:
-    """A law.
+    """A law."""
 
-    Args:
-        promise (str): its name in ``breaks`` of a registry entry.
-        check (callable): ``check(trial)``, raises AssertionError.
-        exact (bool): needs float64; otherwise it holds in float32 too, to rounding.
-    """
-
-    promise: str
-    check: Callable[[Trial], None]
-    exact: bool
+    promise: str  # its name in ``breaks`` of a registry entry
+    check: Callable[[Trial], None]  # ``check(trial)``, raises AssertionError
+    exact: bool  # needs float64; otherwise it holds in float32 too, to rounding
 
     @property
     def name(self) -> str:
@@ -365,7 +356,7 @@ def an_attention_with_a_state_makes_its_own_where_none_is_given(trial: Trial) ->
 
 
 def _require_same(out: Tensor, expected: Tensor, trial: Trial, what: str) -> None:
-    """Require the same bits on the CPU; on a GPU atomic additions have no fixed order."""
+    # on a GPU atomic additions have no fixed order
     exact = {"rtol": 0, "atol": 0} if trial.device.type == "cpu" else ROUNDING[trial.dtype]
     _require_close(out, expected, what, **exact)
 
@@ -381,8 +372,6 @@ def _require_finite_gradients(attention: nn.Module, x: Tensor, when: str, meanin
 
 
 class _Called(nn.Module):
-    """A module that calls `attend`, for functional_call."""
-
     def __init__(self, attention: Callable[..., Tensor]) -> None:
         super().__init__()
         self.attention = attention

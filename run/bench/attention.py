@@ -2,7 +2,6 @@
 
   python -m run.bench.attention --setting search --n 1e3:1e5
   python -m run.bench.attention --setting training --device cuda --n 1e2:1e6
-  python -m run.bench.attention --setting breakdown --n 31623
 
 A paired benchmark, see harness.py.
 """
@@ -112,11 +111,7 @@ def search_pass(name: str, inputs: Inputs, num_keys: int) -> Pass:
 
 
 def attention_pass(name: str, inputs: Inputs, num_keys: int, setting: str) -> Pass:
-    """Return a pass of whole attention on q, k, v as a layer's linear maps leave them, (N, H, D).
-
-    Breakdown is training by stage. Full attention: scores (as "search"), softmax, weighted sum, backward. k-MIP:
-    search, softmax, the rest of the forward (gather and sum), backward; softmax is also part of the fused forward.
-    """
+    """Return a pass of whole attention on q, k, v as a layer's linear maps leave them, (N, H, D), by stage."""
     row = attentions(inputs.q.device.type)[name]
     if isinstance(row, KMIPAttention):
         _check(row.search, inputs.problem(num_keys))

@@ -58,11 +58,7 @@ def clustered(shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
 
 
 def descending(shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-    """Key norms decrease while scores increase, in the order of storage: every key enters every query's best list.
-
-    ``k_i = a_i u + b_i w`` with orthogonal u and w, a_i increasing to 1, |k_i| decreasing from 2 to 1.05, and queries u
-    plus 0.01 N(0, I): the worst case of an order by norm and of a running threshold.
-    """
+    """Key norms decrease while scores increase, the worst case of an order by norm and of a running threshold."""
     if shape[2] < 2:
         raise ConfigError("--data descending needs two directions: give --dims 2 or more")
     a, norm = (torch.linspace(*ends, shape[1], dtype=torch.float64) for ends in ((0, 1), (2, 1.05)))
@@ -101,7 +97,6 @@ def make_inputs(data: str, n: int, dim: int, heads: int, seed: int = 0) -> Input
 
 
 def _batch_sizes(data: str) -> tuple[list[int], int]:
-    """Return nodes of each graph, and heads; of NODES such as 9-41 the sizes are spread evenly, in random order."""
     match = re.fullmatch(r"batch:(\d+)x(\d+)(?:-(\d+))?x(\d+)", data)
     if not match or "0" in match.groups():
         choices = f"{', '.join(DATA)} or batch:GRAPHSxNODESxHEADS, such as batch:32x480x4 or batch:32x9-41x4"

@@ -48,14 +48,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parse(argv: list[str], doc: str | None, paired: bool = False, **options: tuple[Any, Any, str]) -> Any:
-    """Return the checked command line of a benchmark.
-
-    Args:
-        argv: command line.
-        doc: text of ``--help``.
-        paired (bool, optional): with the options of all paired benchmarks. (default: `False`)
-        **options: name -> type (`bool`: a flag; a tuple: choices), default, help; these replace shared ones.
-    """
+    """Return the checked command line; options: name -> type (`bool`: flag; tuple: choices), default, help."""
     parser = Parser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     shared = {
         "threads": (positive, torch.get_num_threads(), "CPU threads"),
@@ -145,7 +138,6 @@ def machine_facts(device: str, threads: int) -> dict[str, Any]:
 
 
 def _measure_best(work: Callable[[], object], device: str) -> tuple[float, float]:
-    """Return the minimum seconds of a pass, and the minimum processor time of all threads."""
     wall, processor = [], []
     for _ in range(6):
         start = time.perf_counter(), time.process_time()
@@ -179,15 +171,7 @@ def save(
     reference: str = "",
     table_content: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write and print the rows of a benchmark; return the exit code.
-
-    Args:
-        args: command line.
-        rows: of `harness.measure`.
-        columns: of the printed table.
-        reference (str, optional): method to which "vs_plain" refers. (default: none)
-        table_content (Mapping, optional): content of the file ``args.table``, if one is set. (default: none)
-    """
+    """Write and print the rows of `harness.measure`, and ``args.table``; return the exit code."""
     plain = {_place(row): row["total_ms"] for row in rows if row.get("method") == reference and "total_ms" in row}
     for row in rows:
         if "total_ms" in row and _place(row) in plain:

@@ -2,9 +2,8 @@
 
   python -m run.bench.cells --tables table10,table12 --records inference.json training.json --out FOLDER
 
-Writes ``FOLDER/<table>.json`` for each table: ``{"cells": {row: {column: [values] or "OOM" or "time limit"}}, "empty":
-reasons for missing cells, "hardware": ...}``. Times are those of each pass in ms. Memory is in MiB, which the k-MIP
-paper prints as MB: 1831.06 at N = 10^6 are 480 float32 a node in MiB.
+Writes ``FOLDER/<table>.json``: ``{"cells": {row: {column: [ms of each pass] or "OOM" or "time limit"}}, "empty":
+reasons for missing cells, "hardware": ...}``. Memory is in MiB, which the k-MIP paper prints as MB.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ SEARCH_COLUMNS = {"time": "total", "recall": "recall", "memory": "memory"}
 
 
 def _list_columns(method: str) -> dict[str, tuple[str, str, str]]:
-    """Tables 10 to 12 of the k-MIP paper: column -> setting, method, quantity."""
     trained = {f"train_{what}": ("training", method, what) for what in ("forward", "backward", "total", "memory")}
     return {"inference_total": ("inference", method, "total")} | trained
 
@@ -51,7 +49,7 @@ def _list_flash_columns(setting: str) -> dict[str, tuple[str, str, str]]:
 
 
 def _list_thesis_columns(setting: str, *quantities: str) -> dict[str, tuple[str, str, str]]:
-    return {f"{name}, {what}": (setting, ours, what) for name, ours in NAMES.items() for what in quantities}
+    return {f"{name}, {what}": (setting, method, what) for name, method in NAMES.items() for what in quantities}
 
 
 # tables with a row for each size; the two others are made by `_list_entries`
@@ -99,7 +97,6 @@ def size_name(n: int) -> str:
 
 
 def _list_values(row: Row, what: str) -> list[float]:
-    """Return each pass of a time, else one value; empty if there is none."""
     value = row.get({"memory": "memory_mib", "recall": "recall"}.get(what, f"{what}_ms"))
     return row.get(f"{what}_passes_ms", [] if value is None else [value])
 

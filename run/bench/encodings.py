@@ -1,14 +1,10 @@
 """Encoding benchmark: Laplacian eigenvectors and random-walk probabilities, ours against torch_geometric's transforms.
 
   python -m run.bench.encodings
-  python -m run.bench.encodings --data graphs --encodings LapPE --repeats 5
 
-Data: "graphs" is half trees with rings (151 nodes, as in Peptides) and half triangulations (479 nodes, as
-superpixels); "road" is one connected graph with three edges for every two nodes. Methods: "ours" is the work of a run
-before its first epoch, on all cores, nothing stored; "stored" is ours with stored results, a second start (first_ms:
-the first one); "pyg" is a loop over the graphs with AddLaplacianEigenvectorPE(k=10, is_undirected=True) or
-AddRandomWalkPE(walk_length=20) and torch's threads; "faster" compares the minimum times. A paired benchmark, see
-harness.py.
+Data: "graphs" is half trees with rings (151 nodes) and half triangulations (479 nodes); "road" is one connected graph.
+Methods: "ours" before the first epoch, nothing stored; "stored" is a second start; "pyg" is a loop over the graphs with
+torch_geometric's transforms; "faster" compares the minimum times. A paired benchmark, see harness.py.
 """
 
 from __future__ import annotations
@@ -39,9 +35,9 @@ from .harness import Bounds, Facts, Pass, Row, Stopwatch, measure
 from .synthetic_graphs import planar, road_graph, tree
 
 COLUMNS = (
-    "data encoding method graphs nodes edges processes threads repeats first_ms total_ms total_min_ms total_max_ms"
-)
-COLUMNS = f"{COLUMNS} faster memory_mib status".split()
+    "data encoding method graphs nodes edges processes threads repeats first_ms total_ms total_min_ms total_max_ms "
+    "faster memory_mib status"
+).split()
 PAIRS, STEPS = 10, 20  # eigenvectors beside the trivial one; steps of the walks
 Values = list[np.ndarray]
 
@@ -102,7 +98,8 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     rng = np.random.default_rng(0)
     graphs = DATA["graphs"](rng, 2, 0) if small else DATA[data](rng, cell["num_graphs"], cell["n"])
     folder = Path(cell["folder"]) if cell["method"] == "stored" else None
-    encode = theirs if cell["method"] == "pyg" else partial(ours, processes=processes, folder=folder)
+    for_run = partial(encode_for_run, processes=processes, folder=folder)
+    encode = encode_by_transform if cell["method"] == "pyg" else for_run
 
     def run() -> dict[str, float]:
         with threadpool_limits(cell["threads"]):
@@ -115,7 +112,7 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     return run, lambda: sizes
 
 
-def ours(encoding: str, graphs: Sequence[Data], processes: int = 1, folder: Path | None = None) -> Values:
+def encode_for_run(encoding: str, graphs: Sequence[Data], processes: int = 1, folder: Path | None = None) -> Values:
     """Return the encodings of a run, stored if there is a folder, of each graph (N, 10 or 20)."""
     set_cfg(cfg)
     cfg.posenc_LapPE.enable, cfg.posenc_RWSE.enable = encoding == "LapPE", encoding == "RWSE"
@@ -125,7 +122,7 @@ def ours(encoding: str, graphs: Sequence[Data], processes: int = 1, folder: Path
     return [graph[OUR_ATTRIBUTES[encoding]][:, encoding == "LapPE" :].numpy() for graph in graphs]
 
 
-def theirs(encoding: str, graphs: Sequence[Data]) -> Values:
+def encode_by_transform(encoding: str, graphs: Sequence[Data]) -> Values:
     """Return the encodings of torch_geometric's transform of each graph (N, 10 or 20)."""
     transform = TRANSFORMS[encoding]()
     return [transform(graph).pe.numpy() for graph in graphs]

@@ -1,13 +1,10 @@
 """Epoch benchmark: training epochs of our loop and of a reference implementation on the same batches.
 
   python -m run.bench.epochs                                all data and models
-  python -m run.bench.epochs --data pascalvoc --attn-dropout 0 --threads 2
 
-Models of public configuration files: GPS (GatedGCN and full attention) on graphs like those of PascalVOC-SP and of
-MalNet-Tiny, GPS (GINE and full attention) on molecules of ZINC's sizes, GatedGCN alone and GatedGCN with Exphormer on
-PascalVOC-SP's; GatedGCN with k-MIP on large graphs. The reference (tests/reference/gps_model.py), of as many
-parameters, uses torch_geometric's `GPSConv` and MessagePassing. A paired benchmark, see harness.py: a pass is an epoch
-with metrics; on a busy machine, compare processor seconds.
+Models of public configuration files on synthetic graphs of the sizes of their data sets. The reference
+(tests/reference/gps_model.py), of as many parameters, uses torch_geometric's `GPSConv` and MessagePassing. A paired
+benchmark, see harness.py: a pass is an epoch with metrics; on a busy machine, compare processor seconds.
 """
 
 from __future__ import annotations
@@ -161,8 +158,10 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     shape = SHAPES[cell["data"]]._replace(attn_dropout=cell["attn_dropout"])
     graphs = draw(shape, WARM_UP_GRAPHS if small else cell["graphs"])
     torch.manual_seed(0)
-    theirs = name == REFERENCE
-    epoch = reference_epoch(shape, graphs, device) if theirs else our_epoch(shape, graphs, name, cell["k"], device)
+    if name == REFERENCE:
+        epoch = reference_epoch(shape, graphs, device)
+    else:
+        epoch = our_epoch(shape, graphs, name, cell["k"], device)
     number = count()
 
     def run() -> dict[str, float]:

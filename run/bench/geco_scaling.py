@@ -1,19 +1,12 @@
 """GECO scaling benchmark: time and memory of one layer over the number of nodes, against full attention and k-MIP.
 
   python -m run.bench.geco_scaling                          Erdos-Renyi graphs of 2^9 to 2^21 nodes
-  python -m run.bench.geco_scaling --n 1e5 --repeats 1 --limit 3000
-  python -m run.bench.geco_scaling --device cuda            FlashAttention in float16 beside them
+  python -m run.bench.geco_scaling --device cuda            with FlashAttention in float16
   python -m run.bench.geco_scaling --fit RECORD.json --cells FOLDER
 
-Graphs, width and heads of GECO's table 10: pairs of nodes are edges with probability 10 / N. Each method is a whole
-layer: GECO is propagation, batch norm and global block with K = 2; the attentions have linear maps of queries, keys,
-values and output. A pass is a forward pass without gradients (inference) and one with gradients (forward, backward;
-"total" is these two, "cpu" their processor time). predicted_mib is the prediction of `predict_bytes` for GECO on a CPU.
-A paired benchmark, see harness.py.
-
-``--cells FOLDER`` writes JSON for `run/reproduce.py`: scaling.json, table10.json, and growth.json, exponents fitted to
-the sizes from --fit-from on: of the time (on a CPU processor time) in N log N and in N, of the memory in N, with their
-95 % confidence intervals.
+Graphs, width and heads of GECO's table 10. Each method is a whole layer; a pass is a forward pass without gradients
+(inference) and one with gradients ("total", processor time "cpu"). A paired benchmark, see harness.py. ``--cells``
+writes JSON for `run/reproduce.py`; growth.json has exponents of time and memory with 95 % confidence intervals.
 """
 
 from __future__ import annotations
@@ -103,17 +96,8 @@ def read_sizes(text: str) -> list[int]:
 def predict_bytes(num_nodes: int, num_edges: int, dim: int, order: int = 2) -> int:
     """Return the peak above the inputs of forward and backward of a GECO layer on one graph in float32 on a CPU.
 
-    Kept for the backward pass: of each node 2 C of features and neighbours, 2 C after the batch norm, (K + 1) C of
-    gates and value, K C of filters, input (places) and last hidden layer (width) of the filters' network; of each edge
-    its weight. The convolutions' backward pass adds gradients, (2 K + 1) C, and of a chunk of channels gates, value and
-    their gradients, 2 (K + 1), spectra and products, 3 K, and the output's gradient, spectrum and transform. The
-    filters' network keeps up to `KEEP_BYTES` of its first rows.
-
-    Args:
-        num_nodes (int): N, whose only prime factors are 2, 3, 5 and 7.
-        num_edges (int): M, directed.
-        dim (int): C.
-        order (int, optional): K. (default: 2)
+    Saved: features, neighbours, batch norm, gates, value, filters, their network (up to `KEEP_BYTES`), edge weights;
+    backward adds gradients and spectra of a chunk of channels. N has only the prime factors 2, 3, 5 and 7.
     """
     shape, size = FilterShape(), torch.float32.itemsize
     saved = num_nodes * ((4 + 2 * order + 1) * dim + shape.places + shape.width) + num_edges
@@ -226,7 +210,6 @@ def _make_scaling(rows: list[Row]) -> dict[str, dict[str, list[float] | str]]:
 
 
 def _make_table10(rows: list[Row]) -> dict[str, dict[str, list[float]]]:
-    """Return the columns of table 10; those of FlashAttention stay empty without a card."""
     cells = {f"N={row['n']}": {"GECO_ms": row["inference_passes_ms"]} for row in rows if _is_done(row, GECO)}
     for n, flash, geco in _list_pairs(rows, FLASH):
         cells[f"N={n}"]["Flash_ms"] = flash["inference_passes_ms"]

@@ -66,12 +66,8 @@ def measure(
 ) -> list[Row]:
     """Measure cells and return their rows in order.
 
-    Args:
-        groups: cells that are timed alternately, smallest size first. A cell has its module in this package ("bench"),
-            "method", "data", "n", "threads", "device", and all that its ``make`` reads.
-        bounds: repeats and time limit of a cell.
-        report: called with the rows of each group.
-        environment: variables of a cell's process.
+    Cells of a group are timed alternately, smallest size first; each has "bench" (its module), "method", "data", "n",
+    "threads", "device", and all that its ``make`` reads. `environment` gives the variables of a cell's process.
     """
     rows: list[Row] = []
     _start_server(groups[0][0])
@@ -123,7 +119,6 @@ def skip_reason(cell: Row, earlier: list[Row], bounds: Bounds) -> str | None:
 
 
 def _start_server(cell: Row) -> None:
-    """Start the process that all others are forked off, with all imports."""
     before = dict(os.environ)
     os.environ |= {"OMP_NUM_THREADS": str(cell["threads"]), "PYKEOPS_VERBOSE": "0"}  # read when libraries load
     os.environ["PYTHONWARNINGS"] = "ignore::RuntimeWarning:runpy"  # each process loads the main module once more
@@ -212,7 +207,6 @@ class MethodProcess:
                 self.end()
 
     def _receive(self, timeout: float) -> Row | None:
-        """Return the next answer, or None after an error or a timeout, which is then the status."""
         start = time.perf_counter()
         if not self.connection.poll(max(0.0, timeout)):
             if len(self.passes) < SLOW_REPEATS:  # else they are enough, and the row has their number
@@ -240,11 +234,7 @@ class MethodProcess:
 
 
 def _serve(cell: Row, connection: Connection, errors: Path, environment: Mapping[str, str]) -> None:
-    """Prepare a cell and measure a pass for each message, until the process is ended.
-
-    Status "warm": libraries are loaded and kernels compiled; "ready": after the first pass at full size; "ok": after
-    each further pass; any other is the end.
-    """
+    """Prepare a cell ("warm": compiled; "ready": after the first pass) and measure a pass for each message ("ok")."""
     os.environ.update(environment)
     with errors.open("w") as file:  # for the output of libraries
         os.dup2(file.fileno(), 1)
@@ -266,10 +256,7 @@ def _serve(cell: Row, connection: Connection, errors: Path, environment: Mapping
 
 
 def _repeat_quick(run: Pass, expected: float) -> dict[str, float]:
-    """Return the seconds of a pass by stage; a quick one is warmed up, and its median over 20 ms is returned.
-
-    While other methods were measured, this process' threads slept and its data left the caches.
-    """
+    """Return the seconds of a pass by stage, of a quick one after a warm-up the median over 20 ms."""
     if expected > QUICK:
         return run()
     run()
@@ -306,10 +293,7 @@ class Stopwatch:
 
 
 class PeakMemory:
-    """``with PeakMemory(device) as peak: ...``; then ``peak.mib`` above the memory before, None if unknown.
-
-    On CUDA that of torch's allocator (without KeOps' own), on a CPU the resident memory of the process.
-    """
+    """``with PeakMemory(device) as peak: ...``; then ``peak.mib`` above the memory before, None if unknown."""
 
     def __init__(self, device: str) -> None:
         self.device, self.mib, self.before = device, None, None

@@ -1,13 +1,10 @@
 """GPS layer benchmark: GatedGCN with each registered attention, forward and backward.
 
   python -m run.bench.layer                         32 graphs of 480 nodes, and single graphs of 10^3 to 10^5 nodes
-  python -m run.bench.layer --n 50000               the batch, and one graph of 50,000 nodes
   python -m run.bench.layer --n 1e3:1e6 --device cuda --methods 'kMIP,Transformer'
 
-GRIT and sL2 (PPGT) read features of all pairs of nodes in a graph, as wide as the layer, with gradients. "sparse
-Exphormer" is the attention of the low-width method's second stage, along as many edges as the graph has, half of them
-the graph's and half the expander's. Performer, BigBird and Exphormer are also measured by their formulas in plain form
-(tests/reference), the first two with all N x N pairs. A paired benchmark, see harness.py.
+"sparse Exphormer" is the attention of the low-width method's second stage. Performer, BigBird and Exphormer are also
+measured by their formulas in plain form (tests/reference). A paired benchmark, see harness.py.
 """
 
 from __future__ import annotations
@@ -116,7 +113,6 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
 
 
 def _draw_edges(ptr: Tensor) -> Tensor:
-    """Draw the sources of `IN_DEGREE` edges that end in each node, in its graph: (2, E)."""
     sizes = ptr.diff().repeat_interleave(ptr.diff() * IN_DEGREE)
     first = ptr[:-1].repeat_interleave(ptr.diff() * IN_DEGREE)
     source = first + (torch.rand(len(sizes)) * sizes).long().clamp(max=sizes - 1)
@@ -124,7 +120,6 @@ def _draw_edges(ptr: Tensor) -> Tensor:
 
 
 def _draw_pairs(name: str, ptr: Tensor, edge_index: Tensor, dim: int, heads: int) -> dict[str, Tensor | None]:
-    """Draw features of all pairs, with gradients, for the attentions that read them; for others biases of edges."""
     device = edge_index.device
     if name in ALL_PAIRS:
         num_pairs = int(ptr.diff().square().sum())
@@ -133,7 +128,6 @@ def _draw_pairs(name: str, ptr: Tensor, edge_index: Tensor, dim: int, heads: int
 
 
 def _sample_edges(edge_index: Tensor, expander: Tensor) -> Tensor:
-    """Return every other in-edge of each node of the graph, and of the expander, with their kinds: (3, E)."""
     sampled = [edges[:, ::2] for edges in (edge_index, expander)]
     return torch.cat([torch.cat([edges, torch.full_like(edges[:1], kind)]) for kind, edges in enumerate(sampled)], 1)
 

@@ -3,13 +3,9 @@
   python -m run.bench.pair_models                                       all networks and kinds of graphs
   python -m run.bench.pair_models --data peptides --methods 'PPGT,GRIT' --table OUT.json
 
-A pass is one training step: forward, loss, backward, AdamW, without dropout; it includes random walk probabilities.
-Data are synthetic molecules, rings joined to trees, whose sizes are quantiles of those of the data sets (mean 151 of 8
-to 444 nodes, mean 23 of 9 to 37); "peptides:8" are 8 such graphs. Networks have the sizes of the public files of
-Peptides-struct (K = 24, 8 heads), Peptides-func (K = 32, 12 heads) and ZINC. A paired benchmark, see harness.py.
-
-``--table FILE`` writes JSON for the experiment P-T10, with rows PPGT, GRIT, GPS and columns "step_time" (s, each pass)
-and "step_memory" (GiB) of one step on 32 synthetic graphs, or 3 with --data tiny; the printed table has epochs.
+A pass is one training step without dropout, with random walk probabilities, on synthetic molecules of the data sets'
+sizes; "peptides:8" are 8 such graphs. Networks have the sizes of the public files. A paired benchmark, see harness.py.
+``--table FILE`` writes JSON for the experiment P-T10: seconds and GiB of one step on 32 graphs.
 """
 
 from __future__ import annotations
@@ -89,17 +85,12 @@ def main(argv: list[str]) -> int:
         common |= {"heads": shape.heads, "n": sum(sizes_of(shape)), "device": args.device, "threads": args.threads}
         groups.append([common | {"method": name} for name in names])
     rows = measure(groups, Bounds(args.repeats, args.limit))
-    _compare(rows)
-    return bench_records.save(args, rows, COLUMNS, table_content=make_table(rows))
-
-
-def _compare(rows: list[Row]) -> None:
-    """Add PPGT's share of GRIT's time and memory on the same data."""
     done = {(row["data"], row["method"]): row for row in rows if row["status"] == "ok"}
     for (data, method), row in done.items():
         if method == PPGT and (grit := done.get((data, GRIT))) is not None:
             row["time_of_grit"] = row["total_ms"] / grit["total_ms"]
             row["memory_of_grit"] = row["memory_mib"] / grit["memory_mib"]
+    return bench_records.save(args, rows, COLUMNS, table_content=make_table(rows))
 
 
 def make_table(rows: list[Row]) -> dict[str, Any]:

@@ -89,7 +89,6 @@ def _make_ours(name: str) -> Search:
 
 
 def _make_scan(name: str, order: str, screen: bool | None = None) -> Search:
-    """Return the fused kernel without some of its parts."""
     return Search(
         name,
         lambda problem: scan(problem, order, screen)[:2],
@@ -114,10 +113,7 @@ def matmul_topk(problem: SearchProblem) -> Found:
 
 
 def search_blocks(problem: SearchProblem, search: Callable[[Tensor, Tensor, int], Found]) -> Found:
-    """Search graphs of one size at once, others graph by graph.
-
-    ``search``: q (b, n, D), k (b, m, D), K <= m -> position among the m keys and score, (b, n, K).
-    """
+    """Search graphs of one size at once, others graph by graph, by q (b, n, D), k (b, m, D), K -> (b, n, K)."""
     sizes_q, sizes_k = problem.ptr_q.diff().tolist(), problem.ptr_k.diff().tolist()
     if len(set(sizes_q)) == len(set(sizes_k)) == 1:
         blocks = [(0, problem.q.size(1), 0, problem.k.size(1), len(sizes_q))]
@@ -145,7 +141,6 @@ def make_empty(problem: SearchProblem) -> Found:
 
 
 def _list_rows(ptr: Tensor) -> tuple[Tensor, Tensor]:
-    """Return rows of each graph (B, longest), padded with the last row of all, and a mask of the real ones."""
     rows = ptr[:-1, None] + torch.arange(int(ptr.diff().max()), device=ptr.device)
     return rows.clamp(max=int(ptr[-1]) - 1), rows < ptr[1:, None]
 
@@ -163,11 +158,7 @@ def keops(problem: SearchProblem) -> Found:
 
 
 def faiss(problem: SearchProblem, kind: str) -> Found:
-    """Faiss' index: flat (exact), or an approximate one.
-
-    ``ivf`` has 4 sqrt(M) lists, of which it probes a sixteenth; ``pq`` a byte for two channels (one, if their number is
-    odd); ``lsh`` 16 bits for each channel, signs of random projections; ``hnsw`` 32 neighbours, and a beam of 64.
-    """
+    """Faiss' index: flat (exact), or an approximate one."""
     import faiss as library
 
     def block(q: Tensor, k: Tensor, num_keys: int) -> Found:

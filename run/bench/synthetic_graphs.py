@@ -15,10 +15,7 @@ RINGS = 8  # of a tree, as rings of six nodes
 
 
 def road_graph(rng: np.random.Generator, num_nodes: int, num_edges: int) -> Data:
-    """Return a connected plane graph on random points: a spanning tree and the shortest others, up to about 3 N.
-
-    Nodes are numbered at random, so that neither memory nor partitions profit from their order.
-    """
+    """Return a connected plane graph on random points, numbered at random: a spanning tree and the shortest others."""
     points = rng.random((num_nodes, 2))
     edges = triangulated(points)
     length = np.linalg.norm(points[edges[0]] - points[edges[1]], axis=1)

@@ -1,14 +1,11 @@
 """Ball tree benchmark, and the curse of dimensionality: the thesis' section 6.3, figures 6.3 (nodes) and 6.4 (time).
 
   python -m run.bench.tree
-  python -m run.bench.tree --quick
   python -m run.bench.tree --part time --backends ball_tree,keops,exact
 
-nodes: mean number of tree nodes that a query visits, over N, leaf size 1, for 1 to 15 dimensions; 5 repeats.
-time: building and searching with all N queries, leaf size 100, in 3 and 10 dimensions, and other exact backends, all on
-the CPU (the thesis ran its brute force on a GPU); 6 repeats, the first dropped. Keys and queries from N(0, I), k = 10,
-N = 100 sqrt(10)^i for i = 0..6. The curves a N^b and a N log N are fitted to logarithms (R2 is theirs; times from
-N = 1000), a log N + b to the numbers of nodes.
+nodes: mean number of tree nodes that a query visits, over N, for 1 to 15 dimensions. time: building and searching with
+all N queries, in 3 and 10 dimensions, and other exact backends, all on the CPU (the thesis ran its brute force on a
+GPU). Keys and queries from N(0, I), k = 10. Curves are fitted to logarithms, a log N + b to the numbers of nodes.
 """
 
 from __future__ import annotations
@@ -49,17 +46,8 @@ def _library() -> ctypes.CDLL:
 class BallTree:
     """Keys in nested balls, each with the mean of its keys as centre c and their largest distance from it as radius r.
 
-    ``<q, x> <= <q, c> + r |q|`` for every key x of a ball. A ball with more than ``leaf_size`` keys is split: a is the
-    key farthest from a random key, b the key farthest from a, each key goes to the nearer of both (equal keys are
-    split evenly). Expected cost O(M log M); a worst case O(M^2).
-
-    Bound and search: Ram and Gray 2012, "Maximum inner-product search using tree data-structures" (arXiv:1202.6101);
-    the thesis names no rule for the split, this one is theirs.
-
-    Args:
-        keys (Tensor): the keys (M, D), on the CPU.
-        leaf_size (int, optional): maximum number of keys of a ball that is not split. (default: 100)
-        seed (int, optional): of the random keys; it changes the tree, not the result. (default: 0)
+    ``<q, x> <= <q, c> + r |q|``. A ball with more than ``leaf_size`` keys is split by the key a farthest from a random
+    key and the key b farthest from a. Ram and Gray 2012, arXiv:1202.6101; the thesis names no rule for the split.
     """
 
     def __init__(self, keys: Tensor, leaf_size: int = 100, seed: int = 0) -> None:
@@ -83,14 +71,7 @@ class BallTree:
         self.depth = int(self._nodes[: self.num_nodes, DEPTH].max())
 
     def search(self, q: Tensor, num_keys: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Find the K largest inner products of each query, depth first, the ball with the larger bound first.
-
-        A ball is left out when its bound is no larger than the K-th best score so far. Scores are sums in float64.
-
-        Shapes:
-            q (N, D); returns index (N, K) int64 (-1: missing), score (N, K) in the dtype of q (-inf: missing), both by
-            descending score, and visited (N,) int64, the number of balls entered.
-        """
+        """Return index (N, K) (-1: missing), score (-inf) and visited balls (N,) of queries (N, D), depth first."""
         queries = q.detach().to(torch.float64).contiguous()
         score = queries.new_full((len(q), num_keys), -torch.inf)
         index = torch.full_like(score, -1, dtype=torch.int64)

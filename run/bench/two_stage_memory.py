@@ -3,15 +3,11 @@
   python -m run.bench.two_stage_memory --data photo:synthetic,minesweeper --dir datasets
   python -m run.bench.two_stage_memory --device cuda --table OUT.json
 
-Networks are those of configs/LowWidth; a pass is one training step (draw of edges, forward, loss, backward, AdamW) on
-all training nodes: "estimator" (stage 1), "sparse" (stage 2), "sparse, 1000" (a batch of 1,000 nodes), "Exphormer w/o
-MPNN", "Exphormer+GCN", and "Exphormer, edge list": without MPNN, with tensors of features, queries, keys and values of
-each edge (tests/reference), as public code has them. NAME is the data of NAME.yaml, whose files must be in --dir;
-NAME:synthetic a random graph with the numbers of nodes, edges, features and classes of its data set, by table 3 where
-the paper prints them. memory_mib is the peak above the inputs (graph, scores, parameters), whose size is input_mib. A
-paired benchmark, see harness.py.
-
-``--table FILE`` writes JSON for the experiment L-F3, in MiB; "LowWidth" is the larger of its two stages.
+Networks are those of configs/LowWidth; a pass is one training step on all training nodes: "estimator" (stage 1),
+"sparse" (stage 2; "sparse, 1000" in batches), Exphormer with and without GCN, and "edge list": tensors of each edge
+(tests/reference), as public code has them. NAME is the data of NAME.yaml, in --dir; NAME:synthetic a random graph of
+its sizes. memory_mib is the peak above the inputs (input_mib). A paired benchmark, see harness.py. ``--table FILE``
+writes JSON for the experiment L-F3; "LowWidth" is the larger of its two stages.
 """
 
 from __future__ import annotations
@@ -130,7 +126,6 @@ def make_table(rows: list[Row]) -> dict[str, Any]:
 
 
 def _shrink_sizes(data: str, nodes: int) -> Sizes:
-    """Return the sizes of a graph, of a synthetic one shrunk to a number of nodes unless that is 0."""
     name, synthetic, _ = data.partition(SYNTHETIC)
     sizes = SIZES[name]
     if not (synthetic and nodes):
@@ -217,13 +212,11 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
 
 
 def _repeat_batch(graph: Data, device: str) -> tuple[Any, int]:
-    """Return a function that returns the batch of the whole graph, on the device, and the bytes of the graph."""
     batch = Batch.from_data_list([graph]).to(device)
     return lambda: copy.copy(batch), _count_bytes(graph)
 
 
 def _sample_batches(graph: Data, method: str) -> tuple[Any, int]:
-    """Return a function that draws a batch of stage 2, and the bytes of graph and scores in main memory."""
     num_layers, degrees = cfg.gt.layers, list(cfg.spexphormer.degree)
     degrees = tuple(degrees * num_layers if len(degrees) == 1 else degrees)
     scores = equal_scores(graph, num_layers)

@@ -22,14 +22,12 @@ PPGT, GRIT = ([name for name, row in FILES.items() if row["dialect"] == code] fo
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """Return what a public file says, by dotted keys."""
     letter = FILES[name]["letter"]
     values = DATA["values"].items()
     return {key: yaml.safe_load(text) for key, texts in values for text, files in texts.items() if letter in files}
 
 
 def as_tree(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted keys as nested groups."""
     tree: dict[str, Any] = {}
     for key, value in settings.items():
         *groups, leaf = key.split(".")
@@ -40,16 +38,15 @@ def as_tree(settings: dict[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def load(name: str, folder: Path, *words: str, **changes: Any) -> None:
-    """Load a public file into GraphGym's config; ``changes`` are made to its text, ``words`` are the command line's."""
+def load(name: str, folder: Path, *argv: str, **changes: Any) -> None:
+    """Load a public file into GraphGym's config; ``changes`` are made to its text, ``argv`` are the command line's."""
     file = folder / "public.yaml"
     file.write_text(yaml.safe_dump(as_tree(settings_of(name) | changes)))
-    load_config(cfg, file, list(words))
+    load_config(cfg, file, list(argv))
 
 
-def build(name: str, folder: Path, *words: str) -> nn.Module:
-    """Return the model of a public file, its weights without memory."""
-    load(name, folder, *words)
+def build(name: str, folder: Path, *argv: str) -> nn.Module:
+    load(name, folder, *argv)
     cfg.share.dim_in, cfg.share.dim_out, cfg.dataset.edge_dim = FILES[name]["dims"]
     with torch.device("meta"):
         return create_model(to_device=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,12 +27,6 @@ from tests.gym.networks import DATA, configure
 FILE = Path("there.ckpt")
 
 
-@pytest.fixture(autouse=True)
-def _entered() -> Iterator[None]:
-    yield
-    cfg.defrost()
-
-
 GYM = {
     "gnn.l2norm": True,
     "gnn.dim_inner": 8,
@@ -45,29 +39,26 @@ GYM = {
 }
 
 
-def load_part(ours: nn.Module, theirs: nn.Module, our_name: str, their_name: str) -> nn.Module:
-    """Return our part with the parameters of theirs, found by the table."""
-    target = {f"{our_name}{key}": value for key, value in ours.state_dict().items()}
-    state = {f"{their_name}{key}": value for key, value in theirs.state_dict().items()}
+def load_part(our_part: nn.Module, public_part: nn.Module, our_name: str, their_name: str) -> nn.Module:
+    target = {f"{our_name}{key}": value for key, value in our_part.state_dict().items()}
+    state = {f"{their_name}{key}": value for key, value in public_part.state_dict().items()}
     full = rename_parameters(state, target, PUBLIC, FILE)
-    ours.load_state_dict({key.removeprefix(our_name): value for key, value in full.items()})
-    return ours.eval()
+    our_part.load_state_dict({key.removeprefix(our_name): value for key, value in full.items()})
+    return our_part.eval()
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
 @pytest.mark.parametrize("l2norm", [True, False])
 @pytest.mark.parametrize("batchnorm", [True, False])
 @pytest.mark.parametrize("act", ["relu", "prelu"])
-def test_graphgyms_input_layers_load_whatever_stands_between_them(
-    layers: int, l2norm: bool, batchnorm: bool, act: str
-) -> None:
+def test_graphgyms_input_layers_load_with_any_options(layers: int, l2norm: bool, batchnorm: bool, act: str) -> None:
     configure(GYM | {"gnn.layers_pre_mp": layers, "gnn.l2norm": l2norm, "gnn.batchnorm": batchnorm, "gnn.act": act})
-    theirs, x = GNNPreMP(8, 8, layers).eval(), torch.randn(5, 8)
-    for parameter in theirs.parameters():
+    public_part, x = GNNPreMP(8, 8, layers).eval(), torch.randn(5, 8)
+    for parameter in public_part.parameters():
         nn.init.normal_(parameter)
-    ours = load_part(input_part(plan_of(), 8), theirs, "pre_mp.", "pre_mp.")
-    expected = theirs(Data(x=x)).x if layers else x
-    torch.testing.assert_close(ours(x), expected)
+    our_part = load_part(input_part(plan_of(), 8), public_part, "pre_mp.", "pre_mp.")
+    expected = public_part(Data(x=x)).x if layers else x
+    torch.testing.assert_close(our_part(x), expected)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3])
@@ -78,20 +69,20 @@ def test_graphgyms_heads_load_with_any_number_of_layers(head: str, layers: int, 
     cfg.gnn.l2norm = True
     public = {"graph": public_heads.GNNGraphHead, "inductive_edge": public_heads.GNNEdgeHead}
     dim_out = 1 if head == "inductive_edge" else 3
-    theirs = public.get(head, public_heads.GNNNodeHead)(8, dim_out).eval()
-    for parameter in theirs.parameters():
+    public_part = public.get(head, public_heads.GNNNodeHead)(8, dim_out).eval()
+    for parameter in public_part.parameters():
         nn.init.normal_(parameter)
-    ours = load_part(prediction_head(plan_of(), 8, dim_out), theirs, "head.", "post_mp.")
+    our_part = load_part(prediction_head(plan_of(), 8, dim_out), public_part, "head.", "post_mp.")
     x = torch.randn(5, 8)
-    torch.testing.assert_close(ours.mlp(x), theirs.layer_post_mp(x.clone()))
+    torch.testing.assert_close(our_part.mlp(x), public_part.layer_post_mp(x.clone()))
 
 
 def test_the_other_public_heads_load() -> None:
     linears = {"0.weight": torch.randn(8, 8), "0.bias": torch.randn(8), "1.weight": torch.randn(3, 8),
                "1.bias": torch.randn(3)}  # fmt: skip
     configure(GYM | {"gnn.head": "mlp_graph", "gnn.layers_post_mp": 2})
-    ours = prediction_head(plan_of(), 8, 3)
-    target = {f"head.{key}": value for key, value in ours.state_dict().items()}
+    our_part = prediction_head(plan_of(), 8, 3)
+    target = {f"head.{key}": value for key, value in our_part.state_dict().items()}
     for row in ({"0": "FC_layers.0", "1": "FC_layers.1"}, {"0": "mlp.1", "1": "mlp.4"}):  # SAN's, LRGB's
         state = {f"model.post_mp.{row[key[0]]}{key[1:]}": value for key, value in linears.items()}
         full = list(rename_parameters(state, target, PUBLIC, FILE).values())
@@ -194,29 +185,29 @@ def test_san_loads_with_the_vector_that_its_layers_share(norm: str) -> None:
     random = {name: torch.randn_like(value) for name, value in target.items() if not name.endswith("batches_tracked")}
     target |= random
     shared = "trf_layers.0.attention.fake_edge_emb.weight"
-    theirs = {public_san(name, norm): value for name, value in target.items() if "num_batches" not in name}
-    theirs[shared.replace("0", "1")] = theirs[shared]
-    full = rename_parameters(theirs, target, PUBLIC, FILE)
+    public_part = {public_san(name, norm): value for name, value in target.items() if "num_batches" not in name}
+    public_part[shared.replace("0", "1")] = public_part[shared]
+    full = rename_parameters(public_part, target, PUBLIC, FILE)
     assert all(torch.equal(full[name], value) for name, value in target.items())
-    theirs[shared.replace("0", "1")] = theirs[shared] + 1
+    public_part[shared.replace("0", "1")] = public_part[shared] + 1
     with pytest.raises(CheckpointError, match=r"trf_layers\.1\.attention\.fake_edge_emb"):
-        rename_parameters(theirs, target, PUBLIC, FILE)
+        rename_parameters(public_part, target, PUBLIC, FILE)
 
 
 def public_san(name: str, norm: str) -> str:
     """Return what GraphGPS calls a parameter of a SAN layer."""
-    for ours, public in (
+    for our_part, public in (
         ("attention.0.initial_state.feature.", "attention.fake_edge_emb."),
         ("attention.0.out.", "O_h."),
         ("attention.0.value.", "attention.V."),
         *((f"attention.0.fake_{part}.", f"attention.{part[0].upper()}_2.") for part in ("query", "key", "edge")),
         *((f"attention.0.{part}.", f"attention.{part[0].upper()}.") for part in ("query", "key", "edge")),
-        *((f"{ours}_norm.0.{mod}", f"{norm}_norm{i}_h.") for i, ours in ((1, "attention"), (2, "ffn"))
+        *((f"{our_part}_norm.0.{mod}", f"{norm}_norm{i}_h.") for i, our_part in ((1, "attention"), (2, "ffn"))
           for mod in ("module.", "")),
         ("ffn.0.", "FFN_h_layer1."),
         ("ffn.3.", "FFN_h_layer2."),
     ):  # fmt: skip
-        name = name.replace(ours, public)
+        name = name.replace(our_part, public)
     return f"trf_{name}"
 
 
@@ -361,9 +352,7 @@ def of_terabytes(path: Path) -> None:
         (lambda path: torch.save({"model_state": Runs}, path), "it asks for"),
     ],
 )
-def test_a_damaged_checkpoint_is_told_in_one_line_without_terminal_codes(
-    tmp_path: Path, damage: Callable[[Path], object], message: str
-) -> None:
+def test_a_damaged_checkpoint_is_one_line(tmp_path: Path, damage: Callable[[Path], object], message: str) -> None:
     path = tmp_path / "0.ckpt"
     torch.save({"model_state": {"w": torch.ones(10)}}, path)
     damage(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
-from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import (
     BigBirdAttention,
@@ -65,41 +64,27 @@ RECORDS = sorted(name for name in kind_of_records("B_layers") if not name.starts
 FAULTS_ON = {"gt.performer.mask_keys": False, "gt.performer.detach_stabiliser": True, "gt.bigbird.pattern": "public"}
 
 
-@pytest.fixture(autouse=True)
-def _entered() -> Iterator[None]:
-    yield
-    cfg.defrost()
-
-
 def check_names(
     module: nn.Module,
     forward: Callable[[dict[str, Tensor]], dict[str, Tensor]],
     record: Mapping[str, Tensor],
-    theirs: str = "",
-    ours: str = "",
+    public_start: str = "",
+    start: str = "",
 ) -> None:
-    """Load what was recorded under its own names by the table, and compare all that was recorded.
-
-    Args:
-        module: ours.
-        forward: see `check`.
-        record: from `load`.
-        theirs: beginning of their names in a whole network, of which the record holds a part.
-        ours: the same of ours.
-    """
+    """Load a record under its names, which begin with `public_start` (here `start`), and compare all."""
     module = module.double()
-    target = {f"{ours}{key}": value for key, value in module.state_dict().items()}
-    state = {f"{theirs}{key}": value for key, value in part(record, "state").items()}
-    full = {key.removeprefix(ours): value for key, value in rename_parameters(state, target, PUBLIC, FILE).items()}
+    target = {f"{start}{key}": value for key, value in module.state_dict().items()}
+    state = {f"{public_start}{key}": value for key, value in part(record, "state").items()}
+    full = {key.removeprefix(start): value for key, value in rename_parameters(state, target, PUBLIC, FILE).items()}
     find = finder(state, target, PUBLIC)
     public = part(record, "state")
-    names = {key: next((place for place in find(f"{theirs}{key}") if place in target), "") for key in public}
+    names = {key: next((place for place in find(f"{public_start}{key}") if place in target), "") for key in public}
     values = {key: value for key, value in record.items() if not key.startswith("state/")}
     values = {
         key: value for key, value in values.items() if names.get(re.sub(".*/(grad_param|state_after)/", "", key), key)
     }
     values |= {f"state/{key}": value for key, value in full.items()}
-    check(module, forward, values, lambda key: key if key in full else names[key].removeprefix(ours))
+    check(module, forward, values, lambda key: key if key in full else names[key].removeprefix(start))
 
 
 def attention_of(name: str, pad_keys: bool) -> nn.Module | None:

@@ -79,9 +79,7 @@ def test_a_public_file_is_read_in_its_dialect_and_a_line_says_why(tmp_path: Path
 
 
 @pytest.mark.parametrize(("more", "warnings"), [("", 1), ("dialect: kmip-thesis\n", 0), ("dialect: kmip\n", 0)])
-def test_a_file_that_either_k_mip_code_may_have_warns_of_the_choice(
-    more: str, warnings: int, tmp_path: Path, caplog: Logs
-) -> None:
+def test_a_file_of_either_k_mip_code_warns(more: str, warnings: int, tmp_path: Path, caplog: Logs) -> None:
     (tmp_path / "run.yaml").write_text(f"{more}{HEAD}gt: {{layer_type: CustomGatedGCN+SparseAttention}}\n")
     with caplog.at_level("WARNING"):
         load_config(cfg, tmp_path / "run.yaml", [])

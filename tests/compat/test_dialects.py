@@ -19,10 +19,10 @@ from graphgps_kmip.registry import entries
 HEAD = "dataset: {format: sklearn, name: digits}\n"
 
 
-def load(tmp_path: Path, text: str, *words: str) -> None:
+def load(tmp_path: Path, text: str, *argv: str) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(HEAD + text)
-    load_config(cfg, file, list(words))
+    load_config(cfg, file, list(argv))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -67,9 +67,7 @@ def test_layer_norm_means_what_the_code_of_the_dialect_made_of_it(tmp_path: Path
         ("lrgb", "COCONode", "COCONode"),
     ],
 )
-def test_superpixels_are_standardised_where_their_code_does(
-    dialect: str, name: str, meant: str, tmp_path: Path
-) -> None:
+def test_superpixels_are_standardised_as_by_their_code(dialect: str, name: str, meant: str, tmp_path: Path) -> None:
     load(tmp_path, f"dialect: {dialect}\n", "dataset.node_encoder_name", name)
     assert cfg.dataset.node_encoder_name == meant
 
@@ -84,9 +82,7 @@ gnn: {head: inductive_node, layers_pre_mp: 1, layers_post_mp: 1, dim_inner: 8, d
 
 
 @pytest.mark.parametrize("dialect", ["exphormer", "kmip-thesis"])
-def test_ogbn_arxiv_is_predicted_at_the_nodes_of_the_split_as_the_loops_of_these_codes_do(
-    dialect: str, tmp_path: Path
-) -> None:
+def test_ogbn_arxiv_is_predicted_at_the_nodes_of_the_split(dialect: str, tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(f"dialect: {dialect}\n{ARXIV}")
     outcome = check(file)
@@ -117,9 +113,7 @@ def test_all_nodes_of_one_graph_stay_refused_where_the_loop_of_the_code_learns_t
         ("lrgb", "GPSModel", "gatedgcnconv", ""),
     ],
 )
-def test_message_passing_alone_has_the_activation_of_its_code(
-    dialect: str, network: str, layer: str, act: str, tmp_path: Path
-) -> None:
+def test_layers_have_their_codes_activation(dialect: str, network: str, layer: str, act: str, tmp_path: Path) -> None:
     load(tmp_path, f"dialect: {dialect}\n", "model.type", network, "gnn.layer_type", layer)
     assert cfg.gnn.layer_act == act
 
@@ -155,7 +149,7 @@ def test_attention_dropout_reaches_only_full_attention_and_performer(dialect: st
         ("gt: {layer_type: GatedGCN+Performer}", []),  # ours
     ],
 )
-def test_a_line_names_the_quirks_that_repeat_the_faults_of_the_code_of_a_file(
+def test_a_line_names_the_quirks_of_a_file(
     setting: str, quirks: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = f"model: {{type: GPSModel}}\n{setting}\n"

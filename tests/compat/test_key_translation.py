@@ -62,9 +62,7 @@ PARTS += [(key, values[1:], [pytest.mark.thorough]) for key, values in CHECKED.i
 
 
 @pytest.mark.parametrize(("key", "texts"), [pytest.param(key, texts, marks=marks) for key, texts, marks in PARTS])
-def test_every_public_value_of_a_key_is_accepted_and_means_what_it_says(
-    key: str, texts: list[str], defaults: dict[str, Any], tmp_path: Path
-) -> None:
+def test_every_public_value_is_accepted(key: str, texts: list[str], defaults: dict[str, Any], tmp_path: Path) -> None:
     ours = KEYS.get(key, key)
     default = defaults[ours]
     for text in texts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,28 +29,20 @@ SPARSE = [name for name in FILES if name.endswith("_spexphormer")]
 COUNTED = [name for name, row in FILES.items() if "parameters" in row]
 
 
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    cfg.defrost()
-
-
 def settings_of(name: str) -> dict[str, Any]:
-    """Return what a public file says, by dotted keys."""
     letter, values = FILES[name]["letter"], DATA["values"].items()
     return {key: yaml.safe_load(text) for key, texts in values for text, files in texts.items() if letter in files}
 
 
 def written(name: str, folder: Path, **changes: Any) -> Path:
-    """Write a public file, with ``changes`` of its text."""
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump(as_tree(settings_of(name) | changes)))
     return file
 
 
-def load(name: str, folder: Path, *words: str, **changes: Any) -> None:
-    """Load a public file into GraphGym's config; ``changes`` are made to its text, ``words`` are the command line's."""
-    load_config(cfg, written(name, folder, **changes), list(words))
+def load(name: str, folder: Path, *argv: str, **changes: Any) -> None:
+    """Load a public file into GraphGym's config; ``changes`` are made to its text, ``argv`` are the command line's."""
+    load_config(cfg, written(name, folder, **changes), list(argv))
 
 
 def test_the_list_of_public_settings_is_whole() -> None:
@@ -175,9 +166,7 @@ def test_the_written_config_of_a_file_loads_as_itself(name: str, tmp_path: Path)
         ("gt.activation", "gelu", True),
     ],
 )
-def test_what_a_file_says_without_effect_is_named(
-    key: str, value: object, warned: bool, tmp_path: Path, caplog: Logs
-) -> None:
+def test_keys_without_effect_are_named(key: str, value: object, warned: bool, tmp_path: Path, caplog: Logs) -> None:
     with caplog.at_level("INFO"):
         load("minesweeper_ASE", tmp_path, **{key: value})
     [line] = [record for record in caplog.records if f"{key} {value}" in record.getMessage()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,6 @@ from tests.networks.test_network_settings import grit
 FILE = Path("there.ckpt")
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 State = dict[str, Tensor]
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    cfg.defrost()
 
 
 def learned(model: nn.Module) -> State:
@@ -51,9 +44,9 @@ def test_norms_of_grit_over_channels_and_batches_keep_their_order_and_rezero_its
     options = {"num_layers": 1, "dim": 8, "num_heads": 2, "head": "inductive_node"}
     target = grit(3, 4, "LinearNode", settings, **options).state_dict()
     norms = ("layer_norm1_h.weight", "layer_norm1_h.bias", "batch_norm1_h.weight", "batch_norm1_h.running_mean")
-    theirs = [f"layers.0.{norm}" for norm in norms]
-    find = finder({name: torch.zeros(8) for name in theirs}, target, GRIT)
-    places = [next(place for place in find(name) if place in target) for name in theirs]
+    public_names = [f"layers.0.{norm}" for norm in norms]
+    find = finder({name: torch.zeros(8) for name in public_names}, target, GRIT)
+    places = [next(place for place in find(name) if place in target) for name in public_names]
     assert [place.split(".")[3] for place in places] == ["0", "0", "1", "1"]
     for name in ("alpha1_h", "alpha1_e", "alpha2_h"):
         assert next(find(f"layers.0.{name}")) in target

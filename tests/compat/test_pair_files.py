@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,6 @@ from tests.compat.pair_files import DATA, FILES, GRIT, PPGT, build, load, settin
 
 Logs = pytest.LogCaptureFixture
 ZINC, GRIT_ZINC, ARXIV = "zinc-PPGT", "zinc-GRIT-RRWP", "ogbn-arxiv-PPGT-2x128+CA-SG10"
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    cfg.defrost()
 
 
 def size(*modules: nn.Module) -> int:
@@ -44,8 +37,8 @@ def test_a_file_is_read_in_the_dialect_of_its_code(name: str, tmp_path: Path) ->
 @pytest.mark.parametrize("name", GRIT)
 def test_every_part_of_a_model_of_grit_has_the_public_number_of_parameters(name: str, tmp_path: Path) -> None:
     # a file with the group's old name was counted with the default of the new one
-    words = ("posenc_RRWP.ksteps", "21") if name.startswith("pcqm4mv2") else ()
-    model = build(name, tmp_path, *words).model
+    argv = ("posenc_RRWP.ksteps", "21") if name.startswith("pcqm4mv2") else ()
+    model = build(name, tmp_path, *argv).model
     features, rrwp = model.encoder.node, model.encoder.rrwp
     parts = (features, model.encoder.edge, rrwp.node, rrwp.pair, model.layers, model.layers[0], model.head)
     assert [size(part) for part in parts] == list(FILES[name]["parts"].values())
@@ -240,9 +233,7 @@ BLOCKS, STEM = "gt.pos_enc.edge_encoder.EdgeFFN", "gt.pos_enc.edge_encoder.MLPSi
         ("optim.EMA", True, "optim.EMA True"),
     ],
 )
-def test_what_this_package_has_not_is_refused_in_one_line(
-    key: str, value: object, message: str, tmp_path: Path
-) -> None:
+def test_unsupported_values_are_refused_in_one_line(key: str, value: object, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         load(ZINC, tmp_path, **{key: value})
     assert "\n" not in str(caught.value)

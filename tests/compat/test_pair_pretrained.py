@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,6 @@ PPGT, GRIT = "zinc-PPGT", "zinc-GRIT-RRWP"
 NARROW = {"gt.layers": 1, "gt.dim_hidden": 16, "gnn.dim_inner": 16, "gt.n_heads": 2}
 
 
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    cfg.defrost()
-
-
 def write_run(name: str, folder: Path, state: dict[str, Tensor], **changes: Any) -> Path:
     """Write a run folder as the public codes do: config.yaml above the seeds, a checkpoint of GraphGym."""
     (folder / "run" / "0" / "ckpt").mkdir(parents=True)
@@ -39,8 +32,8 @@ def write_run(name: str, folder: Path, state: dict[str, Tensor], **changes: Any)
     return folder / "run"
 
 
-def model_of(name: str, folder: Path, *words: str) -> nn.Module:
-    load(name, folder, "seed", "0", *words)
+def model_of(name: str, folder: Path, *argv: str) -> nn.Module:
+    load(name, folder, "seed", "0", *argv)
     adopt_settings()
     cfg.share.dim_in, cfg.share.dim_out, cfg.dataset.edge_dim = 1, 1, 1
     return create_model(to_device=False)
@@ -76,17 +69,15 @@ DECIDED: list[tuple[str, dict[str, Any], bool]] = [
 ]
 
 
-def values_of(name: str, folder: Path, *words: str, **changes: Any) -> dict[str, Any]:
-    load(name, folder, "seed", "0", *words, **changes)
+def values_of(name: str, folder: Path, *argv: str, **changes: Any) -> dict[str, Any]:
+    load(name, folder, "seed", "0", *argv, **changes)
     adopt_settings()
     left_out = ("pretrained", "custom_modules")
     return {key: value for key, value in flatten(cfg) if not key.startswith(left_out)}
 
 
 @pytest.mark.parametrize(("name", "changes", "adopted"), DECIDED)
-def test_the_earlier_run_decides_what_its_code_takes_over(
-    name: str, changes: dict[str, Any], adopted: bool, tmp_path: Path
-) -> None:
+def test_an_earlier_run_decides_its_settings(name: str, changes: dict[str, Any], adopted: bool, tmp_path: Path) -> None:
     plain, changed = values_of(name, tmp_path), values_of(name, tmp_path, **changes)
     differing = {key for key in plain if plain[key] != changed[key]}
     assert len(differing) >= len({key.split(".")[0] for key in changes})
@@ -123,8 +114,8 @@ def test_a_run_of_ppgt_decides_the_network_and_fills_all_but_a_new_head(reset: b
     state = state_of_ppgt()
     changes = {"gt.layers": 1, "gt.drop_path": 0.4}
     run = write_run(PPGT, tmp_path, state, **changes)
-    words = ("pretrained.dir", str(run), "pretrained.reset_prediction_head", str(reset))
-    model = model_of(PPGT, tmp_path, *words, "pretrained.freeze_main", "True")
+    argv = ("pretrained.dir", str(run), "pretrained.reset_prediction_head", str(reset))
+    model = model_of(PPGT, tmp_path, *argv, "pretrained.freeze_main", "True")
     assert (cfg.gt.layers, cfg.ppgt.drop_path, cfg.ppgt.stem_hidden) == (1, 0.4, [128])
     load_parameters(model)
     target = model.state_dict()
@@ -140,9 +131,9 @@ def test_a_run_of_grit_decides_the_network_and_fills_it(tmp_path: Path) -> None:
     narrow = (word for key, value in NARROW.items() for word in (key, str(value)))
     target = model_of(GRIT, tmp_path, *narrow).state_dict()
     target = {key.removeprefix("model."): value for key, value in target.items()}
-    theirs = part(load_record("G_grit/model_graph_zinclike"), "state")  # of two layers
-    find = finder(theirs, target, choose_names(theirs))
-    places = {key: next((place for place in find(key) if place in target), "") for key in theirs}
+    public_state = part(load_record("G_grit/model_graph_zinclike"), "state")  # of two layers
+    find = finder(public_state, target, choose_names(public_state))
+    places = {key: next((place for place in find(key) if place in target), "") for key in public_state}
     state = {f"model.{key}": torch.rand_like(target[place].float()) for key, place in places.items() if place}
     state |= {"model.rrwp_rel_encoder.padding": torch.zeros(1, 16)}
     assert len(state) == len(target) + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,6 @@ def test_no_component_has_a_key_of_a_fault() -> None:
 
 @pytest.mark.parametrize(("setting", "settings"), zip(VARIANTS, NETWORKS, strict=True))
 def test_a_network_has_the_classes_of_the_faults_that_are_switched_on(
-    ours: None,  # noqa: ARG001
     setting: tuple[str, Any],
     settings: dict[str, Any],
 ) -> None:
@@ -158,21 +156,16 @@ def test_every_edge_is_reversed_even_where_it_is_there_both_ways(edge_attr: Tens
     assert before.edge_index.T.tolist() == [list(pair) for pair in EDGES], "the graph itself has changed"
 
 
-@pytest.fixture
-def ours(small_samples: None) -> Iterator[None]:  # noqa: ARG001
-    yield
-    cfg.defrost()
-
-
-def load_graph(file: str, *words: str) -> Data:
-    load_config(cfg, ROOT / "configs" / file, ["dataset.sample", "True", *words])
+def load_graph(file: str, *argv: str) -> Data:
+    load_config(cfg, ROOT / "configs" / file, ["dataset.sample", "True", *argv])
     return load_configured().dataset.graphs[0]
 
 
-def test_the_keys_of_prep_choose_the_faults(ours: None) -> None:  # noqa: ARG001
-    words = ("prep.exp", "True", "prep.exp_deg", "3", "seed", "5")
+@pytest.mark.usefixtures("small_samples")
+def test_the_keys_of_prep_choose_the_faults() -> None:
+    argv = ("prep.exp", "True", "prep.exp_deg", "3", "seed", "5")
     for raw, expansion in ((True, RAW), (False, Expansion())):
-        graph = load_graph("quickstart/digits-kmip.yaml", *words, "prep.exp_raw", str(raw))
+        graph = load_graph("quickstart/digits-kmip.yaml", *argv, "prep.exp_raw", str(raw))
         expected = expander_edges(graph.num_nodes, 3, rng=expander_generator(5, 0), expansion=expansion)
         assert torch.equal(graph.expander_edge_index, expected)
     cora = "Citation/cora-gcn.yaml"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,6 @@ FILE = Path("there.ckpt")
 STATES: dict[str, dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "public_states.yaml").read_text())
 # What a file may hold and no parameter of ours is: constants, second names, GINE's epsilon, norms of no branch.
 UNUSED = ("_x_mean", "_x_std", ".eps", "trf.proj_updater.instance.", "layers.0.norm1_attn.")
-
-
-@pytest.fixture(autouse=True)
-def _closed() -> Iterator[None]:
-    yield
-    cfg.defrost()
 
 
 def build(name: str, folder: Path, **changes: Any) -> nn.Module:
@@ -71,8 +64,8 @@ def test_the_features_that_expander_and_virtual_edges_start_with_keep_their_role
     full, start = load(build(name, tmp_path), state), "model.layers.0.attention.0.initial_state."
     roles = {"expander": "exp_edge_attr", "virtual": "virt_node_emb", "to_virtual": "virt_edge_in_emb",
              "from_virtual": "virt_edge_out_emb"}  # fmt: skip
-    for ours, theirs in roles.items():
-        assert full[f"{start}{ours}.weight"] is state[f"model.encoder.exp_edge_fixer.{theirs}.weight"]
+    for part, public in roles.items():
+        assert full[f"{start}{part}.weight"] is state[f"model.encoder.exp_edge_fixer.{public}.weight"]
 
 
 def test_parameters_for_standardised_superpixels_are_refused_where_the_model_scales_otherwise(tmp_path: Path) -> None:

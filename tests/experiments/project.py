@@ -92,7 +92,6 @@ def fake_hash(argv: list[str]) -> str:
 
 
 def make_project(root: Path, sample: bool = False) -> Place:
-    """Write the project into a folder."""
     root.mkdir(exist_ok=True)
     (root / "main.py").write_text(MAIN)
     (root / "tool.py").write_text(TOOL)
@@ -100,7 +99,6 @@ def make_project(root: Path, sample: bool = False) -> Place:
 
 
 def make_command_line(reproduce: ModuleType, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let run/reproduce.py work in a project of its own."""
     make_project(root)
     (root / "experiments").mkdir()
     (root / "configs/set").mkdir(parents=True)
@@ -117,7 +115,6 @@ def make_command_line(reproduce: ModuleType, root: Path, monkeypatch: pytest.Mon
 
 
 def training(name: str, seeds: int = 1, **settings: object) -> Training:
-    """A training, at `name` on the axis ``model``."""
     return Training({"model": name}, f"set/{name.lower()}.yaml", tuple(range(seeds)), settings)
 
 
@@ -128,11 +125,9 @@ def command(name: str, *needs: Need, run: str = "") -> Command:
 
 
 def experiment(name: str, *trainings: Training, commands: tuple[Command, ...] = ()) -> Experiment:
-    """An experiment of trainings and commands."""
     return Experiment(name, name, trainings=trainings, commands={entry.name: entry for entry in commands})
 
 
 def order(root: Path) -> list[str]:
-    """What ran, in order."""
     file = root / "order"
     return file.read_text().split() if file.exists() else []

@@ -30,19 +30,12 @@ def toy(*models: str, seeds: tuple[int, ...] = (0, 1)) -> Experiment:
 
 @dataclass
 class Recorder:
-    """Runs nothing: writes the records that runs would leave. Finished runs are not repeated, as by the real one.
-
-    Args:
-        out: root of the results.
-        score: of a run, by the tag of its training.
-        metric_agg: argmax, or argmin.
-        limit: runs until Ctrl-C.
-    """
+    """Runs nothing: writes the records that runs would leave. Finished runs are not repeated, as by the real one."""
 
     out: Path
     score: Score
     metric_agg: str = "argmax"
-    limit: int = 10**6
+    limit: int = 10**6  # runs until Ctrl-C
     trained: list[str] = field(default_factory=list)
     calls: list[list[str]] = field(default_factory=list)
 

@@ -22,6 +22,7 @@ from graphgps_kmip.report.publishing import published_yaml
 from tests.experiments.search_cases import FACTORS, TOGETHER, Recorder, Score, scores, toy
 
 MANIFEST, SHIPPED = reproduce.manifest(), load_ranges(reproduce.MANIFESTS / "ranges")
+Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
 PUBLISHED = load_published(reproduce.MANIFESTS / "published")
 TOY = toy("GCN", "kMIP")
 MORE = FACTORS | {"k": {"default": 5, "values": [5, 10], "keys": ["gt.kmip.k"]}}
@@ -42,7 +43,6 @@ def searched(out: Path, score: Score = BEST, trials: int = 12) -> tuple[Experime
 
 
 def publish(experiment: Experiment, folder: Path, **changes: Any) -> Any:
-    """Publish the choices of an experiment, with changes in that of GCN."""
     content = yaml.safe_load("\n".join(published_yaml(experiment, folder / "elsewhere", str)))
     content["toy"]["Toys/gcn"] |= changes
     (folder / "toy.yaml").write_text(yaml.safe_dump(content))
@@ -158,9 +158,7 @@ def test_the_models_of_a_shipped_table_share_their_first_factors_and_have_few_of
 
 
 @pytest.mark.parametrize("sample", [[], ["--sample"]])
-def test_a_fair_table_without_its_search_is_refused_with_the_command_of_just_this_search(
-    sample: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fair_table_needs_its_search(sample: list[str], tmp_path: Path, capsys: Capture, monkeypatch: Patch) -> None:
     monkeypatch.setattr(reproduce, "load_published", lambda _: {})  # choices of our own searches
     assert reproduce.main(["plan", "fair/cora", "--out", str(tmp_path), *sample, "--only", "model=GCN+GPS+kMIP"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -203,9 +201,7 @@ def test_shipped_choices_are_of_todays_ranges_and_settings(key: str, tmp_path: P
         assert runs.are_of(trainings[folder], tmp_path, reproduce.hash_of)
 
 
-def test_the_command_writes_what_it_reads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_writes_what_it_reads(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     key = next(iter(PUBLISHED))
     copy = Path(shutil.copytree(reproduce.MANIFESTS, tmp_path / "experiments"))
     monkeypatch.setattr(reproduce, "MANIFESTS", copy)

@@ -114,7 +114,6 @@ def runs_of(cell: PrintedCell) -> int | None:
 
 
 def head(text: str) -> tuple[str, int | None]:
-    """Return text and number of runs of a cell from the head of a config."""
     if text.startswith("out of memory"):
         return "OOM", None
     match = re.match(r"[A-Za-z1 ]+? ([\d.]+)(?: \+- ([\d.]+))?(?: %)?, (one|\d+) seed", text)

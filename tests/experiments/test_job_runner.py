@@ -25,6 +25,7 @@ from tests.experiments.project import command, experiment, make_project, order, 
 from tests.processes import python, wait_for
 from tests.results.damages import DAMAGES
 
+Patch = pytest.MonkeyPatch
 FACTS = {"code_version": "v1", "hardware": {"cpu": "x"}, "packages": {"torch": "2"}}
 
 
@@ -64,7 +65,6 @@ def meanwhile(action: Callable[[], object]) -> threading.Thread:
 
 
 def stopped_by(jobs: list[Job], place: Place, when: Callable[[], bool], *signals: int) -> JobsStopped:
-    """Run jobs, and send this process signals when something holds."""
 
     def send() -> None:
         for signum in signals:
@@ -185,9 +185,7 @@ def test_what_is_damaged_does_not_count_and_the_results_of_a_command_are_moved_a
         assert (job.path.with_name("look.old-1") / "cells.json").read_text() == "hours of work"
 
 
-def test_as_many_jobs_run_at_once_as_asked_for_and_share_the_cores(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_as_many_jobs_run_at_once_as_asked_for_and_share_the_cores(place: Place, monkeypatch: Patch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(9)), raising=False)
     assert Setup(place.root, parallel=4).threads == 2
     begun: list[int] = []
@@ -213,9 +211,7 @@ def test_two_schedulers_run_no_job_twice(place: Place) -> None:
     assert sorted(order(place.root)) == ["gcn/0", "gcn/1", "gcn/2", "gcn/3", "look"]
 
 
-def test_a_job_that_another_finished_just_before_its_lock_was_free_is_not_repeated(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_another_finished_meanwhile_is_not_repeated(place: Place, monkeypatch: Patch) -> None:
     (job,) = jobs_of(place, experiment("A", training("GCN")))
 
     def late(path: Path) -> int | None:
@@ -228,9 +224,7 @@ def test_a_job_that_another_finished_just_before_its_lock_was_free_is_not_repeat
 
 
 @pytest.mark.parametrize("ending", ["job.lock", "lock"])  # of another scheduler, and of a main.py
-def test_a_job_that_another_process_holds_is_in_use_and_not_failed(
-    place: Place, ending: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_of_another_process_is_in_use(place: Place, ending: str, monkeypatch: Patch) -> None:
     monkeypatch.setattr(job_runner, "PATIENCE", 0.3)
     held, free = jobs_of(place, experiment("A", training("GCN"), training("GAT")))
     held.path.parent.mkdir(parents=True)
@@ -272,9 +266,7 @@ def test_a_job_hears_the_signal_where_the_runner_has_it_ignored(place: Place) ->
 
 
 @pytest.mark.parametrize("signals_sent", [1, 2])
-def test_a_job_may_end_well_in_spite_of_the_signal_and_a_second_one_kills_it(
-    place: Place, signals_sent: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_signal_kills_a_job(place: Place, signals_sent: int, monkeypatch: Patch) -> None:
     monkeypatch.setattr(signals, "ECHO_SECONDS", 0.0)
     write = "; Path('results/commands/A/look/cells.json').touch(); sys.exit(0)" if signals_sent == 1 else ""
     jobs = command_jobs(
@@ -337,9 +329,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_elsewhere_there_is_a_line_when_a_job_begins_or_ends_and_each_minute(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_elsewhere_there_is_a_line_when_a_job_begins_or_ends_and_each_minute(place: Place, monkeypatch: Patch) -> None:
     monkeypatch.setattr(job_runner, "REPORT", 0.0)
     monkeypatch.chdir(place.root)
     jobs = jobs_of(place, experiment("A", training("GCN"), training("Bad", do="fail")))
@@ -355,9 +345,7 @@ def test_elsewhere_there_is_a_line_when_a_job_begins_or_ends_and_each_minute(
     ]
 
 
-def test_on_a_terminal_the_line_is_redrawn_in_place_and_cut_to_the_window(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_on_a_terminal_the_line_is_redrawn_in_place_and_cut_to_the_window(place: Place, monkeypatch: Patch) -> None:
     monkeypatch.setattr(job_runner.shutil, "get_terminal_size", lambda: os.terminal_size((25, 24)))
     monkeypatch.setattr(job_runner, "REDRAW", 0.0)
     screen = Terminal()

@@ -198,7 +198,7 @@ def test_a_row_that_cannot_be_added_is_refused_in_a_line(rows: dict, message: st
     assert message in str(error.value)
 
 
-def test_a_row_of_ones_own_working_folder_is_trained_there_by_a_clone(
+def test_a_row_of_a_working_folder_is_trained_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "run/experiments").mkdir(parents=True)

@@ -10,7 +10,6 @@ import pytest
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Need
 from graphgps_kmip.experiments.jobs import (
-    command_line,
     narrow_by_option,
     plan_jobs,
     plan_lines,
@@ -81,11 +80,6 @@ def test_experiments_that_share_a_run_run_it_once(tmp_path: Path) -> None:
     jobs = plan_jobs({"A": A, "C": experiment("C", training("GCN", seeds=3))}, ["A", "C"], make_project(tmp_path))
     paths = [job.path for job in jobs]
     assert len(paths) == len(set(paths)) == 7
-
-
-def test_a_command_gets_the_folders_of_its_results_and_of_what_it_needs(tmp_path: Path) -> None:
-    *_, look = plan_jobs(ALL, ["A"], make_project(tmp_path))
-    assert command_line(look) == "python tool.py results/commands/A/look results/set/gcn/1"
 
 
 def test_seeds_may_be_fewer_or_more_than_those_of_the_experiment() -> None:

@@ -72,25 +72,6 @@ def test_a_cell_keeps_its_text_and_has_the_numbers_in_it(
     assert (cell.text, cell.mean, cell.std) == (text, mean, std)
 
 
-def test_dashes_are_no_cells_and_out_of_memory_is_printed_in_six_cells_of_the_cities() -> None:
-    assert TABLES["kmip-paper/table3"].rows["GPS+Transformer"] == {}
-    city = texts("kmip-paper/table13")
-    assert "LA" not in city["GPS+BigBird"]
-    assert [(row, column) for row in city for column in city[row] if city[row][column] == "OOM"] == [
-        ("GPS+BigBird", "London"),
-        *(("GPS+Transformer", column) for column in ("Paris", "Shanghai", "LA", "London")),
-        ("Exphormer", "London"),
-    ]
-
-
-def test_transformers_on_london_ran_once_and_all_else_in_the_cities_four_times() -> None:
-    for table in ("kmip-paper/table13", "kmip-paper/table14"):
-        for row, cells in TABLES[table].rows.items():
-            for column, cell in cells.items():
-                once = column == "London" and (row == "Exphormer" or "GPS" in row)
-                assert cell.n == (1 if once else 4), (table, row, column)
-
-
 def test_of_the_kmip_papers_five_rows_of_the_long_range_benchmark_are_quoted_and_no_other_cell() -> None:
     quoted = {
         (key, row): {cell.quoted for cell in cells.values()}

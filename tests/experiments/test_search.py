@@ -21,12 +21,9 @@ from graphgps_kmip.experiments.hyperparameter_search import (
     open_study,
     read_search,
     run_search,
-    runner_of,
 )
-from graphgps_kmip.experiments.job_runner import Setup
 from graphgps_kmip.experiments.run_status import State, Status, failure_file
 from graphgps_kmip.experiments.search_space import Factor, Space
-from tests.experiments.project import make_project, order, training
 from tests.experiments.search_cases import FACTORS, RANGES, TOGETHER, TRIALS, Recorder, Score, scores, toy
 from tests.processes import HANGS, wait_for
 
@@ -40,7 +37,6 @@ FIRST = [{"lr": lr, "depth": depth} for lr, depth in (("0.1", "4"), ("0.01", "4"
 
 
 def below(tag: str) -> float:
-    """A score that is larger where the factor a is smaller."""
     (a,) = [part[1:] for part in tag.split("-") if part[0] == "a"] or ["3"]
     return -float(a)
 
@@ -74,9 +70,7 @@ def test_a_coordinate_search_tries_the_default_and_each_value_of_one_factor_at_a
         ((None, None, None, None), None),
     ],
 )
-def test_a_coordinate_search_puts_the_best_values_together_once(
-    first: tuple[float | None, ...], together: dict[str, str] | None
-) -> None:
+def test_best_values_are_put_together_once(first: tuple[float | None, ...], together: dict[str, str] | None) -> None:
     score_of = dict(zip(map(SPACE.tag, FIRST), first, strict=True))
     assert coordinate_search(SPACE, score_of) == ([together] if together else [])
 
@@ -92,7 +86,7 @@ def test_a_coordinate_search_puts_the_best_values_together_once(
         (scores(default=float("nan"), lr001=0.6), "argmax", "search-lr0.01", "0.6"),
     ],
 )
-def test_linear_trains_trials_then_the_combination_then_the_other_final_seeds_of_the_best(
+def test_linear_ends_with_the_combination(
     tmp_path: Path, score: Score, metric_agg: str, choice: str, value: str
 ) -> None:
     runner = Recorder(tmp_path, score, metric_agg=metric_agg)
@@ -165,9 +159,7 @@ def test_a_trial_that_failed_in_an_earlier_session_is_given_to_the_runner_again(
 
 @pytest.mark.parametrize("engine", ["linear", "tpe"])
 @pytest.mark.parametrize("ends", [False, True])
-def test_a_trial_that_another_process_runs_is_left_to_it_and_without_its_end_nothing_is_chosen(
-    ends: bool, engine: str, tmp_path: Path
-) -> None:
+def test_a_trial_of_another_process_is_left_to_it(ends: bool, engine: str, tmp_path: Path) -> None:
     recorder, attempts = Recorder(tmp_path, RISING), []
 
     def runner(runs: list[Run]) -> list[Status]:
@@ -288,14 +280,3 @@ def test_a_process_that_is_killed_while_it_writes_leaves_no_lock(tmp_path: Path)
     holder.join(HANGS)
     assert not (tmp_path / "toy.optuna.jsonl.lock").is_symlink()  # Optuna's own lock, for which it waits 30 s
     assert open_study(file).ask().number == 0
-
-
-def test_trials_are_jobs_and_finished_ones_are_not_repeated(tmp_path: Path) -> None:
-    place = make_project(tmp_path)
-    runs = [(training("GCN"), 0), (training("GAT", do="diverge"), 0), (training("GCN"), 1)]
-    runner = runner_of(place, Setup(place.root))
-    statuses = runner(runs)
-    assert [status.state for status in statuses] == [State.DONE, State.DIVERGED, State.DONE]
-    assert statuses[1].error == "the loss is nan"
-    assert runner(runs) == statuses
-    assert order(place.root) == ["gcn/0", "gat/0", "gcn/1"]

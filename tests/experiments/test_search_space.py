@@ -29,7 +29,6 @@ ALL = [search for key in PRINTED for search in searches(MANIFEST[key], PRINTED)]
 
 
 def firsts() -> list[Search]:
-    """Return one search of each source and set of keys."""
     kinds: dict[str, Search] = {}
     for search in ALL:
         kinds.setdefault(f"{search.space.source} {sorted(search.space.settings(search.space.default))}", search)
@@ -44,7 +43,6 @@ def trials(search: Search) -> list[Training]:
 
 
 def written(tmp_path: Path, **changes: Any) -> Path:
-    """A folder with the toy's ranges, some keys of them changed."""
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump({"toy": RANGES["toy"] | changes}))
     return tmp_path
 

@@ -23,6 +23,7 @@ from graphgps_kmip.experiments.slurm import Worker, group_jobs, parse_options, r
 from tests.experiments.project import command, experiment, make_command_line, make_project, order, training
 from tests.processes import HANGS, wait_for
 
+Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
 OVER_NODES = ("--nodes", "2", "--gpus-per-node", "8")
 
 
@@ -32,7 +33,7 @@ def place(tmp_path: Path) -> Place:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cluster(tmp_path: Path, monkeypatch: Patch) -> Path:
     """A project, and the commands of Slurm, of which sbatch keeps what it gets."""
     (tmp_path / "bin").mkdir()
     for name, text in {"srun": "true", "sbatch": f'cat "$1" >> {tmp_path}/sent; echo Submitted batch job 77'}.items():
@@ -52,9 +53,7 @@ def worker_of(job: Job) -> Worker:
     return Worker(job.arguments, job.path.parents[2])
 
 
-def test_a_dry_run_shows_the_files_that_sbatch_would_get_those_with_the_same_needs_together(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dry_run_shows_the_files_of_sbatch_grouped_by_needs(place: Place, capsys: Capture) -> None:
     groups = [[job.label for job in group] for group in group_jobs(jobs_of(place))]
     assert groups == [["A GCN seed 0", "A GAT seed 0", "A bench"], ["A look"]]
     options = parse_options(["partition=gpu,time=1-02:30:00", "gres=gpu:1,mem=40GB"])
@@ -87,7 +86,7 @@ def test_a_mistake_in_the_options_is_told(text: str, nodes: int | None, message:
     assert message in str(error.value)
 
 
-def test_without_submitit_or_slurm_the_error_says_so(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_submitit_or_slurm_the_error_says_so(place: Place, monkeypatch: Patch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ManifestError, match="srun"):
         submit(jobs_of(place), worker_of, place.root / "slurm", parse_options(["time=5"]))
@@ -96,9 +95,7 @@ def test_without_submitit_or_slurm_the_error_says_so(place: Place, monkeypatch: 
         parse_options(["time=5"])
 
 
-def test_the_local_executor_runs_jobs_then_what_needs_them_and_nothing_that_needs_a_failed_one(
-    place: Place, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_local_executor_runs_what_does_not_need_a_failed_job(place: Place, capsys: Capture) -> None:
     # Each job runs its own script here, with no scheduler inside that would make its folder.
     tool = place.root / "tool.py"
     tool.write_text(tool.read_text().replace("with Path", "out.mkdir(parents=True)\nwith Path", 1))
@@ -143,9 +140,7 @@ def test_a_job_whose_time_is_up_saves_and_goes_to_the_queue_again(tmp_path: Path
     assert (again[0].arguments, again[0].root, again[0].process) == (["train.py"], tmp_path, None)
 
 
-def test_over_nodes_every_training_that_is_not_done_is_an_element_of_one_job_array(
-    cluster: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_over_nodes_trainings_are_one_job_array(cluster: Path, monkeypatch: Patch, capsys: Capture) -> None:
     make_command_line(reproduce, cluster, monkeypatch)
     argv = ["run", "A", "--only", "model=GCN+GPS+kMIP", "--slurm", "partition=gpu,time=1-00:00:00", *OVER_NODES]
     assert reproduce.main(["run", "A", "--job", "set/kmip/1"]) == 0
@@ -161,9 +156,7 @@ def test_over_nodes_every_training_that_is_not_done_is_an_element_of_one_job_arr
 
 
 @pytest.mark.parametrize("shipped", [False, True])
-def test_over_nodes_torchrun_starts_a_training_on_every_node(
-    shipped: bool, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_over_nodes_torchrun_starts_a_training_on_every_node(shipped: bool, place: Place, monkeypatch: Patch) -> None:
     place = Place(place.root, place.out, place.hash_of, shipped=place.root / "run" if shipped else None)
     jobs, workers = plan_jobs({"A": experiment("A", training("GCN"))}, ["A"], place), []
     monkeypatch.setattr(slurm, "submit", lambda jobs, worker_of, *_: workers.extend(map(worker_of, jobs)))
@@ -184,21 +177,3 @@ def test_over_nodes_torchrun_starts_a_training_on_every_node(
     assert ("--module graphgps_kmip --cfg " if shipped else " main.py --cfg ") in text
     with pytest.raises(ManifestError, match="A bench is a command, which runs in one process: choose trainings"):
         run_on_slurm(plan_jobs({"A": experiment("A", commands=(command("bench"),))}, ["A"], place), place, args)
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (["--nodes", "2"], "--nodes and --gpus-per-node go together"),
-        ([*OVER_NODES, "--search", "--slurm", "time=5"], "--search runs on this machine alone"),
-        (OVER_NODES, "--nodes and --gpus-per-node go together, and with --slurm"),
-    ],
-)
-def test_a_mistake_with_nodes_is_one_line(
-    more: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_command_line(reproduce, tmp_path, monkeypatch)
-    assert reproduce.main(["run", "A", *more]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"error: {message}")
-    assert error.count("\n") == 1

@@ -42,13 +42,7 @@ WALKS = 8
 
 
 class Walks(nn.Module):
-    """Squares of the numbers of closed walks of each length: 3-WL at most, so strongly regular graphs are equal to it.
-
-    Args:
-        norm: a batch norm on the output, as the public model has.
-        order: times this, what depends on the order of nodes is added: to which others the first nodes are linked.
-        shift: is added to the outputs of every second graph of a batch.
-    """
+    """Squares of numbers of closed walks (3-WL at most), plus `order` times a dependence on the order of nodes."""
 
     def __init__(self, norm: bool = True, order: float = 0.0, shift: float = 0.0) -> None:
         super().__init__()
@@ -68,7 +62,6 @@ class Walks(nn.Module):
         return self.norm(self.linear(self.features(features))) + self.shift * second, batch.y
 
     def features(self, features: Tensor) -> Tensor:
-        """Return what the linear map reads."""
         return features
 
 
@@ -142,7 +135,7 @@ def test_all_protocols_give_the_verdicts_of_closed_walks(dtype: torch.dtype) -> 
 
 
 class Faint(Walks):
-    """Closed walks 10^5 times smaller, and 1000: they are seen behind a batch norm whose statistics are theirs."""
+    """Closed walks 10^5 times smaller, and 1000: they are seen after a batch norm whose statistics are theirs."""
 
     def __init__(self, order: float = 1e-4) -> None:
         super().__init__(order=order)

@@ -69,7 +69,6 @@ SMALL = Task(num_tokens=4, dim=2, batch=16, test_size=64)
 
 
 def by_hand(model: Transformers, seed: int, x: torch.Tensor) -> torch.Tensor:
-    """One block on one input (N, d), head by head."""
     weights, biases = ([part[seed] for part in parts] for parts in (model.weights, model.biases))
     qkv = (x @ weights[0] + biases[0]).chunk(3, dim=1)
     q, k, v = (part.unflatten(1, (model.heads, -1)) for part in qkv)  # (N, H, D)

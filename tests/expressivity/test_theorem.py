@@ -1,4 +1,4 @@
-"""Theorem 1 on random models and pairs, and what lies outside of it."""
+"""Theorem 1 on random models and pairs, and what is outside of it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ from hypothesis import strategies as st
 from run.expressivity import ATTENTIONS, GPS, MPNNS, TOLERANCE, counterexample, trial
 
 from graphgps_kmip.expressivity.seg_wl import Encoding, cycle, union, wl
-from graphgps_kmip.expressivity.theorem import (
-    REACH,
-    Pair,
-    difference,
-    hops,
-    probes,
-    spread,
-    standard_pairs,
-    try_model,
-)
+from graphgps_kmip.expressivity.theorem import REACH, Pair, difference, hops, probes, spread, standard_pairs, try_model
 
 INSIDE = [name for name, reach in REACH.items() if reach.inside]
 OUTSIDE = [name for name, reach in REACH.items() if not (reach.inside and reach.per_round)]
@@ -34,24 +25,12 @@ def with_degrees(pair: Pair) -> Pair:
     return Pair(pair.name, first, second)
 
 
-def holds(name: str, seed: int) -> None:
-    outcome = trial(name, seed)
-    assert outcome.error < TOLERANCE
-    if outcome.equal:
-        assert max(outcome.difference, outcome.readout) < TOLERANCE
-
-
 @given(st.sampled_from(INSIDE), st.integers(0, 10**6))
 @settings(max_examples=20, deadline=None, derandomize=True)
 def test_nodes_of_one_colour_have_equal_outputs(name: str, seed: int) -> None:
-    holds(name, seed)
-
-
-@pytest.mark.slow
-@given(st.sampled_from(INSIDE), st.integers(0, 10**9))
-@settings(max_examples=1000, deadline=None)
-def test_nodes_of_one_colour_have_equal_outputs_at_length(name: str, seed: int) -> None:
-    holds(name, seed)
+    outcome = trial(name, seed)
+    assert outcome.error < TOLERANCE
+    assert not outcome.equal or max(outcome.difference, outcome.readout) < TOLERANCE
 
 
 @pytest.mark.parametrize("name", INSIDE)

@@ -92,7 +92,6 @@ SPECS = {
 
 
 def texts(figure: Figure) -> list[str]:
-    """All words of a figure: its own, of its panels, and of the legends."""
     legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes if axes.get_legend())]
     notes = [text for part in (figure, *figure.axes) for text in part.texts]
     return [text.get_text() for text in (*notes, *(text for legend in legends for text in legend.get_texts()))]

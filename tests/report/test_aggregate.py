@@ -47,15 +47,12 @@ def read(path: Path) -> list[dict]:
 
 
 def accuracy(out_dir: Path, split: str, *how: str) -> float:
-    """Aggregate, and return the mean accuracy at the best epochs."""
     aggregate(out_dir, *how)
     return read(out_dir / "agg" / split / "best.json")[0]["accuracy"]
 
 
 @pytest.mark.parametrize("rule", [("auto", "argmax"), ("loss", "argmax"), ("accuracy", "argmax")])
-def test_best_holds_mean_and_both_deviations_at_each_best_validation_epoch(
-    out_dir: Path, rule: tuple[str, str]
-) -> None:
+def test_best_holds_mean_and_deviations_at_each_best_epoch(out_dir: Path, rule: tuple[str, str]) -> None:
     aggregate(out_dir, *rule)
     for split, at_best in (("train", [0.8, 0.6, 0.6]), ("val", [0.7, 0.5, 0.9]), ("test", [0.66, 0.52, 0.86])):
         (line,) = read(out_dir / "agg" / split / "best.json")
@@ -105,9 +102,7 @@ def test_a_nan_metric_stays_visible_in_the_summary(tmp_path: Path) -> None:
     assert math.isnan(accuracy(tmp_path, "val"))
 
 
-def test_an_unknown_metric_and_a_folder_without_finished_runs_are_refused_and_nothing_is_written(
-    out_dir: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_unknown_metrics_and_no_runs_are_refused(out_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     with pytest.raises(ValueError, match=r"no 'acuracy'\. Did you mean accuracy"):
         aggregate(out_dir, "acuracy")
     assert not (out_dir / "agg").exists()

@@ -20,7 +20,6 @@ from tests.report.example_figures import EXPERIMENT, RUN, SPECS, TREE, tables, t
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    """A root of results in which the command has run, and its sample."""
     facts = {"contestant": "ball_tree", "dim": 3, "k": 10, "leaf_size": 1, "repeats": 2}
     rows = [facts | {"part": "nodes", "n": n, "visited": 7 * math.log(n)} for n in (100, 1000, 10_000)]
     rows += [facts | {"part": "time", "n": n, "seconds": 1e-6 * n**1.5} for n in (1000, 3162, 10_000)]
@@ -52,7 +51,6 @@ def test_every_drawing_function_draws(name: str, out: Path, seen: list[Figure]) 
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """The figures that are saved."""
     figures: list[Figure] = []
     saving = "graphgps_kmip.report.draw_figure.save"
     monkeypatch.setattr(saving, lambda figure, path, **_: figures.append(figure) or path)
@@ -107,9 +105,7 @@ def test_a_table_without_a_number_of_ours_is_not_drawn(out: Path) -> None:
         ("tree.json", {"rows": [{"part": "time"}]}, "figure f: what it draws holds no 'dim': make it again"),
     ],
 )
-def test_what_a_command_left_that_does_not_fit_is_not_drawn(
-    file: str, changes: dict[str, object], message: str, out: Path
-) -> None:
+def test_results_that_do_not_fit_are_not_drawn(file: str, changes: dict[str, object], message: str, out: Path) -> None:
     path = TREE.out_dir(EXPERIMENT.id, out) / file
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
     with pytest.raises(ValueError, match=message):

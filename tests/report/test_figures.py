@@ -283,7 +283,6 @@ SPLITS = ("train", "val", "test")
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
-    """Keep the figures as they are written."""
     figures, save = [], Figure.savefig
     monkeypatch.setattr(
         Figure, "savefig", lambda figure, *args, **kw: (figures.append(figure), save(figure, *args, **kw))
@@ -370,9 +369,7 @@ def test_the_attention_picture_has_a_panel_per_layer_and_head(tmp_path: Path, dr
         np.testing.assert_array_equal(nodes.get_clim(), (0, max(map(np.max, degrees))))
 
 
-def test_an_edge_is_wide_at_the_key_pointed_at_the_query_and_as_opaque_as_its_weight(
-    tmp_path: Path, drawn: list[Figure]
-) -> None:
+def test_an_edge_is_wide_at_the_key_and_as_opaque_as_its_weight(tmp_path: Path, drawn: list[Figure]) -> None:
     arrays = write_attention(tmp_path / "attention.npz", layers=1, heads=1, k=3)
     draw_attention(tmp_path / "attention.npz", tmp_path / "attention.png")
     (blades,) = (element for element in drawn[0].axes[1].collections if isinstance(element, PolyCollection))

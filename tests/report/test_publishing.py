@@ -57,7 +57,6 @@ def table(folder: Path, published: bool = True) -> ResultTable:
 
 
 def change(folder: Path, **changes: Any) -> None:
-    """Change what is published of the runs of GCN."""
     content = yaml.safe_load((folder / "toy.yaml").read_text())
     content["toy"]["Toys/gcn"]["runs"] |= changes
     (folder / "toy.yaml").write_text(yaml.safe_dump(content))

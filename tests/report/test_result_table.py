@@ -88,9 +88,7 @@ def test_a_table_of_samples_has_no_printed_number_beside(tmp_path: Path) -> None
         (True, {"metric_best": "f1", "best": {"test": {"f1": 0.5}}}, "column digits mixes the metrics accuracy and f1"),
     ],
 )
-def test_epochs_chosen_by_the_loss_and_columns_of_two_metrics_are_refused(
-    tmp_path: Path, first: bool, changes: dict[str, Any], message: str
-) -> None:
+def test_loss_and_mixed_metrics_are_refused(tmp_path: Path, first: bool, changes: dict[str, Any], message: str) -> None:
     if first:
         record(GCN.run_dir(0, tmp_path))
     record(GCN.run_dir(1, tmp_path), **changes)

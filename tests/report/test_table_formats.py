@@ -67,13 +67,11 @@ def sample_table() -> ResultTable:
 
 
 def blocks(text: str) -> list[list[list[str]]]:
-    """Return the tables of a Markdown text: lines of stripped cells."""
     parts = [[re.split(r"(?<!\\)\|", line)[1:-1] for line in part.splitlines()] for part in text.split("\n\n")]
     return [[[cell.strip() for cell in line] for line in block] for block in parts if block and block[0]]
 
 
 def markdown_cells(partial: bool = False, table: ResultTable | None = None) -> dict[str, list[str]]:
-    """Return the row's name -> cells, of all blocks side by side."""
     cells: dict[str, list[str]] = {}
     for block in blocks(FORMATS["md"](table or result_table(), partial=partial)):
         for line in block:
@@ -164,9 +162,7 @@ def test_settings_that_all_rows_share_are_a_note_and_no_column(name: str, column
 
 @pytest.mark.parametrize("table", [result_table(), sample_table()])
 @pytest.mark.parametrize("partial", [False, True])
-def test_lines_of_a_markdown_block_are_equally_long_and_have_equally_many_columns(
-    table: ResultTable, partial: bool
-) -> None:
+def test_lines_of_a_markdown_block_are_equally_long(table: ResultTable, partial: bool) -> None:
     text = FORMATS["md"](table, partial=partial)
     assert blocks(text)
     for block in blocks(text):
@@ -178,9 +174,7 @@ def test_lines_of_a_markdown_block_are_equally_long_and_have_equally_many_column
 
 
 @pytest.mark.parametrize(("printed", "expected"), [(PrintedCell("61.00 ± 1.00", 61.0, 1.0, 3), 6), (None, 2)])
-def test_columns_that_do_not_fit_side_by_side_are_broken_into_blocks(
-    printed: PrintedCell | None, expected: int
-) -> None:
+def test_columns_that_do_not_fit_are_in_blocks(printed: PrintedCell | None, expected: int) -> None:
     columns = {f"data {i}": {} for i in range(6)}
     rows = {"GCN": dict.fromkeys(columns, Cell(our_side(60.5, 62.0, 64.0), printed))}
     table = result_table(columns=columns, rows=rows, settings={"GCN": "ours"}, notes=("word " * 50,))

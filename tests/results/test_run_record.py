@@ -31,6 +31,7 @@ from graphgps_kmip.results.run_record import (
 from graphgps_kmip.train import prepare_run_dir
 from tests.results.damages import DAMAGES
 
+Patch, Logs = pytest.MonkeyPatch, pytest.LogCaptureFixture
 RECORD = {
     "finished": True,
     "config_hash": "h",
@@ -47,9 +48,7 @@ def test_a_record_is_read_as_it_was_written_nan_included(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("auto_resume", [False, True])
-def test_a_damaged_record_counts_as_none_and_a_training_moves_its_run_aside(
-    damage: str, auto_resume: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_record_counts_as_none(damage: str, auto_resume: bool, tmp_path: Path, caplog: Logs) -> None:
     (tmp_path / "0").mkdir()
     write_record(tmp_path / "0", RECORD)
     assert prepare_run_dir(tmp_path / "0", "h", auto_resume=auto_resume) == "finished"
@@ -100,13 +99,11 @@ def test_of_two_lines_for_one_epoch_the_later_holds(tmp_path: Path) -> None:
     assert read_run(tmp_path) == {"val": {0: line(0), 1: line(1, accuracy=0.5)}}
 
 
-def test_a_disk_that_is_full_leaves_the_earlier_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_leaves_the_earlier_lines(tmp_path: Path, monkeypatch: Patch) -> None:
     append_stats(tmp_path, "val", line(0))
     before = (tmp_path / "val" / "stats.json").read_bytes()
 
     class Full:
-        """Takes a part of what is written, as a full disk does."""
-
         def __init__(self, path: Path) -> None:
             self.path = path
 
@@ -155,9 +152,7 @@ def finished(out_dir: Path, seed: int, epochs: int = 3, **changes: Any) -> Path:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_record_of_another_seed_costs_neither_table_nor_comparison(
-    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_record_of_another_seed_is_left_out(damage: str, tmp_path: Path, caplog: Logs) -> None:
     finished(tmp_path, 0)
     DAMAGES[damage](finished(tmp_path, 1) / "record.json")
     check_results(tmp_path, "accuracy", "argmax", "e")
@@ -167,7 +162,7 @@ def test_a_damaged_record_of_another_seed_costs_neither_table_nor_comparison(
     assert "accuracy" in comparison([tmp_path], 1)
 
 
-def test_a_copied_run_is_not_counted_twice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_copied_run_is_not_counted_twice(tmp_path: Path, caplog: Logs) -> None:
     finished(tmp_path, 0)
     finished(tmp_path, 1, config_hash="h0")
     records, others = finished_runs(tmp_path, "e")

@@ -57,7 +57,6 @@ class Project:
     env: dict[str, str] = field(default_factory=dict)
 
     def start(self, script: str | Path, *args: str, cwd: Path | None = None, **env: str) -> subprocess.Popen:
-        """Starts a script of the project in the background."""
         environment = {"PATH": str(self.bin), "FAKE_CALLS": str(self.root / "calls"), **env}
         return subprocess.Popen(
             ["bash", str(self.root / script), *args],
@@ -70,7 +69,6 @@ class Project:
         )
 
     def run(self, script: str | Path, *args: str, cwd: Path | None = None, **env: str) -> tuple[int, str, str]:
-        """Runs a script of the project to its end: exit status, standard output, standard error."""
         process = self.start(script, *args, cwd=cwd, **env)
         out, err = process.communicate(timeout=HANGS)
         return process.returncode, out, err
@@ -82,7 +80,6 @@ class Project:
         return path.read_text().splitlines() if path.exists() else []
 
     def fake(self, name: str, text: str) -> None:
-        """Puts a program of this name first on the PATH."""
         path = self.bin / name
         path.unlink(missing_ok=True)
         path.write_text(text)

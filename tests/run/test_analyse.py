@@ -19,21 +19,19 @@ CONFIGS = Path(__file__).parents[2] / "configs" / "quickstart"
 SMALL = ("dataset.sample", "True", "optim.max_epoch", "1", "num_workers", "0", "train.ckpt_best", "True", "seed")
 
 
-def train(out: Path, config: str, *words: str) -> Path:
-    assert main.run(["--cfg", str(CONFIGS / f"{config}.yaml"), "out_dir", str(out), *SMALL, *words]) == 0
-    return Path(f"{out}-sample") / config / words[0]
+def train(out: Path, config: str, *argv: str) -> Path:
+    assert main.run(["--cfg", str(CONFIGS / f"{config}.yaml"), "out_dir", str(out), *SMALL, *argv]) == 0
+    return Path(f"{out}-sample") / config / argv[0]
 
 
 @pytest.fixture(scope="module")
 def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of GPS+kMIP, on samples of the digits."""
     return train(tmp_path_factory.mktemp("trained") / "results", "digits-kmip", "0", "gt.layers", "2")
 
 
-def analysed(*words: Any) -> dict[str, Any]:
-    """What a command writes."""
-    assert analyse.main([*map(str, words)]) == 0
-    return json.loads(Path(words[-1]).read_text())
+def analysed(*argv: Any) -> dict[str, Any]:
+    assert analyse.main([*map(str, argv)]) == 0
+    return json.loads(Path(argv[-1]).read_text())
 
 
 def test_distances_and_weights_end_at_full_attention_and_say_where_they_are_from(run_dir: Path, tmp_path: Path) -> None:
@@ -72,10 +70,9 @@ def test_degrees_count_every_selection_of_every_model(run_dir: Path, tmp_path: P
         assert sum(degree * nodes for degree, nodes in enumerate(counts)) == 4 * sum(n * min(5, n) for n in sizes)
 
 
-def said(capsys: pytest.CaptureFixture[str], *words: Any) -> str:
-    """The one line of a command that fails."""
+def said(capsys: pytest.CaptureFixture[str], *argv: Any) -> str:
     capsys.readouterr()
-    assert analyse.main([*map(str, words)]) == 2
+    assert analyse.main([*map(str, argv)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     return line
 

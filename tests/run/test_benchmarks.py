@@ -12,17 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from run.bench import (
-    attention,
-    cells,
-    encodings,
-    epochs,
-    geco_scaling,
-    layer,
-    pair_models,
-    tree,
-    two_stage_memory,
-)
+from run.bench import attention, cells, encodings, epochs, geco_scaling, layer, pair_models, tree, two_stage_memory
 from run.bench.harness import Bounds, measure
 from run.bench.tree import BallTree
 from torch_geometric.data import Batch
@@ -30,7 +20,6 @@ from torch_geometric.graphgym.config import cfg, set_cfg
 
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from graphgps_kmip.experiments.manifest import load_manifest
-from tests.processes import python
 from tests.reference import ball_tree as reference
 from tests.reference import gps_model
 from tests.search.problems import Ragged, check_answer
@@ -57,13 +46,13 @@ def config_afterwards() -> Iterator[None]:
     set_cfg(cfg)
 
 
-@pytest.mark.parametrize(("bench", "words"), TINY, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_benchmark_runs_on_a_tiny_case_and_prints_its_table(
-    bench: ModuleType, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("bench", "argv"), TINY, ids=lambda value: getattr(value, "__name__", ""))
+def test_a_benchmark_prints_its_table(
+    bench: ModuleType, argv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tree, "QUICK", {"sizes": [50, 100], "queries": 20, "repeats": {"nodes": 2, "time": 2}})
-    words = shlex.split(words.format(out=tmp_path))
-    assert bench.main([*words, "--threads", "1", "--out", str(tmp_path / "out")]) == 0
+    argv = shlex.split(argv.format(out=tmp_path))
+    assert bench.main([*argv, "--threads", "1", "--out", str(tmp_path / "out")]) == 0
     (path,) = (tmp_path / "out").glob("*.json")
     rows = json.loads(path.read_text())["rows"]
     assert rows
@@ -86,7 +75,7 @@ def test_out_of_memory_and_time_are_rows(method: str, limit: float, status: str)
 
 
 @pytest.mark.parametrize(
-    ("bench", "words", "message"),
+    ("bench", "argv", "message"),
     [
         (attention, ["--methods", "nobody"], "--methods nobody: no method of this name"),
         (attention, ["--data", "batch:2x5x3", "--heads", "2"], "--heads: the data batch:2x5x3 has 3"),
@@ -101,9 +90,9 @@ def test_out_of_memory_and_time_are_rows(method: str, limit: float, status: str)
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(
-    bench: ModuleType, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    bench: ModuleType, argv: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert bench.main(words) == 2
+    assert bench.main(argv) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: {message}")
 
@@ -139,30 +128,14 @@ def test_every_command_is_understood_by_its_script_and_makes_the_files_of_tables
     parsers = {f"run/bench/{bench.__name__.split('.')[-1]}.py": bench.parse for bench in (attention, cells, tree)}
     for command in experiment.commands.values():
         for text in (command.run, command.sample):
-            script, *words = shlex.split(text)
-            if "--approximate" not in words:  # needs faiss
-                parsers[script](words)
+            script, *argv = shlex.split(text)
+            if "--approximate" not in argv:  # needs faiss
+                parsers[script](argv)
     sources = [table.source for table in experiment.tables.values()]
     sources += [source for figure in experiment.figures.values() for source in figure.sources]
     for source in sources:
         command, file = source.split("/")
         assert file in experiment.commands[command].produces
-
-
-@pytest.mark.slow
-@pytest.mark.compiler
-@pytest.mark.parametrize("experiment", EFFICIENCY, ids=lambda row: row.id)
-def test_every_command_runs_as_a_sample(experiment: Any, tmp_path: Path) -> None:
-    for command in experiment.commands.values():
-        needs = [(EXPERIMENTS[need.experiment], need.command) for need in command.needs]
-        folders = [need.commands[name].out_dir(need.id, tmp_path, sample=True) for need, name in needs]
-        out = command.out_dir(experiment.id, tmp_path, sample=True)
-        out.mkdir(parents=True)
-        names = {f"need{i}": folder for i, folder in enumerate(folders)}
-        script, *words = [word.format(out=out, **names) for word in shlex.split(command.sample)]
-        done = python("-m", script.removesuffix(".py").replace("/", "."), *words)
-        assert done.returncode == 0, f"{experiment.id} {command.name}: {done.stderr}"
-        assert all((out / name).exists() for name in command.produces)
 
 
 @pytest.mark.compiler
@@ -197,12 +170,13 @@ def test_the_reference_of_whole_epochs_has_the_loss_and_gradients_of_ours_with_t
 
 def test_encodings_equal_those_of_torch_geometric() -> None:
     graphs = encodings.DATA["graphs"](np.random.default_rng(0), 4, 500)
-    for ours, theirs in zip(encodings.ours("RWSE", graphs), encodings.theirs("RWSE", graphs), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-5)
+    walks = encodings.encode_for_run("RWSE", graphs), encodings.encode_by_transform("RWSE", graphs)
+    for ours, expected in zip(*walks, strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
     double = [graph.clone() for graph in graphs]
     for graph in double:
         graph.edge_weight = torch.ones(graph.num_edges, dtype=torch.float64)
-    vectors = encodings.ours("LapPE", graphs), encodings.theirs("LapPE", double)
+    vectors = encodings.encode_for_run("LapPE", graphs), encodings.encode_by_transform("LapPE", double)
     for graph, ours, theirs in zip(graphs, *vectors, strict=True):
         pairs = ours.shape[1]
         values = laplacian_eigenpairs(graph.edge_index, graph.num_nodes, pairs + 2)[0].numpy()[1:]

@@ -14,11 +14,13 @@ from graphgps_kmip.data.sets.brec import CATEGORIES, NUM_PAIRS
 from graphgps_kmip.encoding.expander_graph import spectral_bound
 from run import brec, dataset_table, expander_gaps, narrow_estimators
 
+Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
+
 
 def run_folder(folder: Path, pairs: dict[int, bool], **record: object) -> Path:
     """Write a finished run that has tested some pairs: pair -> distinguished; the first one is not reliable."""
     folder.mkdir(parents=True)
-    lines = [{"settings": {}}, *({"pair": pair, "distinguished": told} for pair, told in pairs.items())]
+    lines = [{"settings": {}}, *({"pair": pair, "distinguished": separated} for pair, separated in pairs.items())]
     lines[1]["reliable"] = False
     (folder / brec.FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "record.json").write_text(json.dumps({"finished": True} | record))
@@ -38,15 +40,15 @@ def test_a_run_is_counted_by_category_and_one_of_some_pairs_has_whole_categories
         "S=3": {"Basic": [60], "Regular": [2], "Extension": [0], "CFI": [1], "Total": [63], "BREC": [15.75]},
         "some": {"CFI": [50]},
     }
-    words = ["--columns", "CFI", "unreliable", "--rows", f"some={some}", "--out", str(out)]
-    assert brec.main(words) == 0
+    argv = ["--columns", "CFI", "unreliable", "--rows", f"some={some}", "--out", str(out)]
+    assert brec.main(argv) == 0
     assert cells(out) == {"some": {"CFI": [50], "unreliable": [1]}}
 
 
 def test_colour_refinements_are_rows_too(tmp_path: Path) -> None:
     tests = {
-        name: {"separated_after": {str(pair): 2 if pair in told else None for pair in range(NUM_PAIRS)}}
-        for name, told in (("1-WL", ()), ("3-WL", CATEGORIES["extension"]))
+        name: {"separated_after": {str(pair): 2 if pair in separated else None for pair in range(NUM_PAIRS)}}
+        for name, separated in (("1-WL", ()), ("3-WL", CATEGORIES["extension"]))
     }
     path, out = tmp_path / "brec_wl.json", tmp_path / "cells.json"
     path.write_text(json.dumps({"sample": False, "pairs": "all", "tests": tests}))
@@ -55,15 +57,15 @@ def test_colour_refinements_are_rows_too(tmp_path: Path) -> None:
     assert (cells(out)["3-WL"]["Extension"], cells(out)["3-WL"]["BREC"]) == ([100], [25])
 
 
-def test_samples_results_and_unfinished_runs_are_not_mixed(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_samples_results_and_unfinished_runs_are_not_mixed(tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "cells.json"
     sample, run = run_folder(tmp_path / "a", {0: True}, sample=True), run_folder(tmp_path / "b", {0: True})
-    for words, line in (
+    for argv, line in (
         ([f"x={sample}"], "holds a sample: give --sample, or name another folder"),
         ([f"x={run}", "--sample"], "holds a result: leave --sample out, or name another folder"),
         ([f"x={tmp_path}"], "holds no finished run: run train.mode brec there first"),
     ):
-        assert brec.main(["--rows", *words, "--out", str(out)]) == 2
+        assert brec.main(["--rows", *argv, "--out", str(out)]) == 2
         assert capsys.readouterr().err.strip().endswith(line)
     assert not out.exists()
     with pytest.raises(SystemExit):
@@ -71,12 +73,10 @@ def test_samples_results_and_unfinished_runs_are_not_mixed(tmp_path: Path, capsy
     assert "expected NAME=FOLDER, got 'x'" in capsys.readouterr().err
 
 
-def test_a_data_set_is_counted_and_one_without_files_left_out_with_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_a_data_set_is_counted_and_one_without_files_left_out_with_a_line(tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "deep" / "cells.json"
-    words = ["--datasets", "scans=digits", "CIFAR10", "--out", str(out), "--dir", str(tmp_path / "none")]
-    assert dataset_table.main(words) == 0
+    argv = ["--datasets", "scans=digits", "CIFAR10", "--out", str(out), "--dir", str(tmp_path / "none")]
+    assert dataset_table.main(argv) == 0
     numbers = {"graphs": 1797, "nodes": 32.69, "edges": 261.48, "outputs": 10}
     assert cells(out) == {"scans": {name: [pytest.approx(number, abs=0.005)] for name, number in numbers.items()}}
     printed = capsys.readouterr().out.splitlines()
@@ -84,7 +84,7 @@ def test_a_data_set_is_counted_and_one_without_files_left_out_with_a_line(
     assert printed[1].startswith("CIFAR10: left out, it has no files in ")
 
 
-def test_nothing_to_count_ends_with_one_line_and_writes_no_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_nothing_to_count_ends_with_one_line_and_writes_no_file(tmp_path: Path, capsys: Capture) -> None:
     out = tmp_path / "cells.json"
     for names, line in (
         (["CIFAR10"], "error: none of these data sets has files in"),
@@ -112,13 +112,12 @@ def written(path: Path, seed: int, layers: int = 2, **facts: str) -> Path:
 
 
 @pytest.fixture
-def trainings(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """Command lines of the trainings, each of which leaves its score files."""
+def trainings(monkeypatch: Patch) -> list[list[str]]:
     lines: list[list[str]] = []
 
-    def train(words: list[str]) -> int:
-        lines.append(words)
-        settings = dict(zip(words[::2], words[1::2], strict=True))
+    def train(argv: list[str]) -> int:
+        lines.append(argv)
+        settings = dict(zip(argv[::2], argv[1::2], strict=True))
         folder = Path(settings["out_dir"]) / f"minesweeper-estimator-{settings['name_tag']}"
         width = int(settings["gt.dim_hidden"])
         for seed in range(int(settings["--repeat"])):
@@ -129,9 +128,9 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return lines
 
 
-def compared(out: Path, *words: str) -> dict:
+def compared(out: Path, *argv: str) -> dict:
     options = ["--cfg", str(CONFIG), "--widths", "8", "4", "--seeds", "4", "--out", str(out)]
-    assert narrow_estimators.main([*options, *words]) == 0
+    assert narrow_estimators.main([*options, *argv]) == 0
     return json.loads((out / "energy.json").read_text())
 
 
@@ -157,11 +156,9 @@ def test_each_width_has_the_distances_of_its_score_files_by_layer(tmp_path: Path
     assert content["cells"].keys() == {"width 4", "width 8", "uniform", "random"}
 
 
-def test_all_trainings_have_one_expander_and_those_on_graph_edges_none(
-    trainings: list[list[str]], tmp_path: Path
-) -> None:
+def test_all_trainings_have_one_expander(trainings: list[list[str]], tmp_path: Path) -> None:
     compared(tmp_path, "--set", "optim.max_epoch 7")
-    runs = [dict(zip(words[::2], words[1::2], strict=True)) for words in trainings]
+    runs = [dict(zip(argv[::2], argv[1::2], strict=True)) for argv in trainings]
     kinds = [(run["gt.dim_hidden"], run.get("prep.exp")) for run in runs]
     assert kinds == [("4", None), ("8", None), ("4", "False"), ("8", "False")]
     assert {(run["prep.exp_seed"], run["seed"], run["optim.max_epoch"]) for run in runs} == {("0", "0", "7")}
@@ -169,25 +166,15 @@ def test_all_trainings_have_one_expander_and_those_on_graph_edges_none(
 
 
 @pytest.mark.usefixtures("trainings")
-def test_scores_of_other_data_are_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scores_of_other_data_are_refused_in_one_line(tmp_path: Path, capsys: Capture, monkeypatch: Patch) -> None:
     compared(tmp_path)
     monkeypatch.setattr(narrow_estimators, "train", lambda _: 0)  # all is done
     other = written(tmp_path / "all" / "minesweeper-estimator-width4" / "2" / "scores.pt", 0, data="other")
     capsys.readouterr()
-    words = ["--cfg", str(CONFIG), "--widths", "8", "4", "--seeds", "4", "--out", str(tmp_path)]
-    assert narrow_estimators.main(words) == 2
+    argv = ["--cfg", str(CONFIG), "--widths", "8", "4", "--seeds", "4", "--out", str(tmp_path)]
+    assert narrow_estimators.main(argv) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"{other}: its data, split or edges are not those of the other runs" in line
-
-
-@pytest.mark.slow  # four trainings
-def test_a_sample_goes_from_training_to_distances(tmp_path: Path) -> None:
-    content = compared(tmp_path, "--sample", "--edges", "all")
-    assert (tmp_path / "all-sample" / "minesweeper-estimator-width4" / "3" / "scores.pt").is_file()
-    assert content["sample"]
-    assert content["cells"]["random"]["all"][0] > content["cells"]["width 8"]["all"][0]
 
 
 def test_expanders_are_drawn_until_one_passes(tmp_path: Path) -> None:

@@ -36,9 +36,7 @@ def test_files_are_counted_and_told_one_by_one(tmp_path: Path, capsys: pytest.Ca
     assert main([str(tmp_path), "--only", "nothing"]) == 2
 
 
-def test_a_sparse_network_runs_on_the_scores_of_its_estimator_which_leaves_no_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sparse_network_runs_on_its_estimators_scores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write_both(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)

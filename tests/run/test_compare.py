@@ -12,13 +12,16 @@ import pytest
 import main
 from tests.test_main import DIGITS, SHORT
 
+Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
+
+
 pytestmark = pytest.mark.usefixtures("few_digits")
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def compare(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def compare(monkeypatch: Patch) -> ModuleType:
     spec = importlib.util.spec_from_file_location("compare_script", ROOT / "run/compare.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -33,20 +36,16 @@ def yaml_file(folder: Path, name: str = "x", **settings: Any) -> str:
     return str(folder / f"{name}.yaml")
 
 
-def test_the_table_is_of_the_folder_that_a_name_tag_leads_to(
-    compare: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_tag_leads_to_its_table(compare: ModuleType, tmp_path: Path, capsys: Capture) -> None:
     file, out = yaml_file(tmp_path / "a"), tmp_path / "results"
-    words = [file, "--repeat", "1", "--out_dir", str(out), "--set", *SHORT]
-    assert compare.main(words) == 0
-    assert compare.main([*words, "name_tag", "few", "gt.kmip.k", "1"]) == 0
+    argv = [file, "--repeat", "1", "--out_dir", str(out), "--set", *SHORT]
+    assert compare.main(argv) == 0
+    assert compare.main([*argv, "name_tag", "few", "gt.kmip.k", "1"]) == 0
     assert "x-few" in capsys.readouterr().out.splitlines()[-1]
     assert {path.name for path in out.iterdir()} == {"x", "x-few"}
 
 
-def test_two_files_of_one_name_are_refused_before_training_and_both_are_named(
-    compare: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_files_of_equal_name_are_refused(compare: ModuleType, tmp_path: Path, capsys: Capture) -> None:
     files = [yaml_file(tmp_path / "a"), yaml_file(tmp_path / "b")]
     assert compare.main([*files, "--out_dir", str(tmp_path / "results")]) == 2
     error = capsys.readouterr().err
@@ -55,24 +54,22 @@ def test_two_files_of_one_name_are_refused_before_training_and_both_are_named(
     assert not (tmp_path / "results").exists()
 
 
-@pytest.mark.parametrize(("words", "hint"), [(["--set", "name_tag", "../x"], "name_tag"), (["--set", "seed"], "seed")])
+@pytest.mark.parametrize(("argv", "hint"), [(["--set", "name_tag", "../x"], "name_tag"), (["--set", "seed"], "seed")])
 def test_a_mistake_is_one_line(
-    compare: ModuleType, words: list[str], hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    compare: ModuleType, argv: list[str], hint: str, tmp_path: Path, capsys: Capture
 ) -> None:
-    assert compare.main([yaml_file(tmp_path / "a"), *words]) == 2
+    assert compare.main([yaml_file(tmp_path / "a"), *argv]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert hint in error
 
 
-@pytest.mark.parametrize("words", [("--set", "dataset.sample", "True"), ()])
-def test_sample_data_are_refused_before_anything_is_trained(
-    compare: ModuleType, words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = {} if words else {"dataset": "{sample: True}"}
+@pytest.mark.parametrize("argv", [("--set", "dataset.sample", "True"), ()])
+def test_sample_data_are_refused(compare: ModuleType, argv: tuple[str, ...], tmp_path: Path, capsys: Capture) -> None:
+    settings = {} if argv else {"dataset": "{sample: True}"}
     files = [yaml_file(tmp_path / "a", "a"), yaml_file(tmp_path / "b", "b", **settings)]
     compare.subprocess.call = lambda _: pytest.fail("trained")
-    assert compare.main([*files, "--out_dir", str(tmp_path / "results"), *words]) == 2
+    assert compare.main([*files, "--out_dir", str(tmp_path / "results"), *argv]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "dataset.sample" in error

@@ -13,8 +13,6 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.processes import python
-
 ROOT = Path(__file__).parents[2]
 LINES = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
 PINS = dict(re.match(r"(\S+)==(\S+)", line).groups() for line in LINES)
@@ -91,20 +89,3 @@ def test_every_import_of_the_package_is_a_requirement(setup):
     given_by = {name: owners.get(name, [absent.get(name, name)]) for name in names}
     missing = {name for name in names if not declared & {canonicalize_name(owner) for owner in given_by[name]}}
     assert missing - {"setuptools"} == set()
-
-
-@pytest.mark.parametrize(
-    ("path", "code", "banned"),
-    [
-        ("graphgps_kmip/model/new.py", "import yacs.config", True),
-        ("graphgps_kmip/model/new.py", "from torch_geometric.graphgym.config import cfg", True),
-        ("graphgps_kmip/gym/new.py", "from torch_geometric.graphgym.config import cfg", False),
-        ("main.py", "from torch_geometric.graphgym.config import cfg", False),
-        ("tests/model/test_new.py", "from torch_geometric.graphgym.config import cfg", False),
-        ("tests/model/test_new.py", "from torch import allclose", True),
-    ],
-)
-def test_ruff_bans_imports_where_they_break_the_architecture(path, code, banned):
-    words = ["check", "--quiet", "--select", "TID251", "--stdin-filename", path, "-"]
-    done = python("-m", "ruff", *words, input=code + "\n")
-    assert ("TID251" in done.stdout) is banned, done.stdout + done.stderr

@@ -46,7 +46,6 @@ def test_every_quirk_and_every_setting_of_a_dialect_has_a_case() -> None:
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return the folder that keeps encodings from case to case."""
     return str(tmp_path_factory.mktemp("data"))
 
 
@@ -65,7 +64,7 @@ def here(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(command, code)
 
 
-def test_both_sides_are_trained_once_and_stand_in_the_table(
+def test_both_sides_are_trained_once_and_in_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     case = Case("residual", "no residual", "quickstart/digits-kmip.yaml", {"gt.gatedgcn.residual": False}, train=SHORT)

@@ -20,25 +20,17 @@ from graphgps_kmip.experiments.run_status import State
 from tests.experiments.project import make_command_line, order, training
 from tests.processes import python, wait_for
 
+Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
 REAL = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path, monkeypatch: Patch) -> Path:
     make_command_line(reproduce, tmp_path, monkeypatch)
     return tmp_path
 
 
-def test_a_dry_run_of_slurm_submits_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert reproduce.main(["run", "A", "--slurm", "partition=gpu,time=60", "--slurm-dry-run"]) == 0
-    text = capsys.readouterr().out
-    assert text.count("#SBATCH --partition=gpu") == 2
-    assert not (project / "results").exists()
-
-
-def test_timing_trains_the_first_seed_of_each_training_in_folders_of_its_own(
-    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_timing_trains_the_first_seeds_in_their_folders(project: Path, monkeypatch: Patch, capsys: Capture) -> None:
     assert reproduce.main(["run", "A"]) == 0
     for load, warned in ((0.1, False), (2.0, True)):
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0), raising=False)
@@ -51,18 +43,16 @@ def test_timing_trains_the_first_seed_of_each_training_in_folders_of_its_own(
     ]
 
 
-@pytest.mark.parametrize("words", [["--jobs", "2"], ["--seeds", "3"], ["--search"], ["--slurm", "time=5"]])
+@pytest.mark.parametrize("argv", [["--jobs", "2"], ["--seeds", "3"], ["--search"], ["--slurm", "time=5"]])
 @pytest.mark.usefixtures("project")
-def test_a_timing_beside_others_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert reproduce.main(["run", "A", "--timing", *words]) == 2
+def test_a_timing_beside_others_is_refused(argv: list[str], capsys: Capture) -> None:
+    assert reproduce.main(["run", "A", "--timing", *argv]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "--timing" in line
-    assert words[0] in line
+    assert argv[0] in line
 
 
-def test_every_job_that_slurm_is_given_runs_as_a_command_of_its_own(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_job_that_slurm_is_given_runs_as_a_command_of_its_own(project: Path, monkeypatch: Patch) -> None:
     submitted = []
 
     def submit(jobs: list[Job], worker_of: Callable[[Job], slurm.Worker], *_: object) -> bool:
@@ -71,16 +61,16 @@ def test_every_job_that_slurm_is_given_runs_as_a_command_of_its_own(
 
     monkeypatch.setattr(slurm, "submit", submit)
     assert reproduce.main(["run", "A", "--sample", "--seeds", "3", "--slurm", "time=5", "--data", "sets"]) == 0
-    assert {words[0] for words in submitted} == {"run/reproduce.py"}
-    for words in submitted:
-        assert reproduce.main(words[1:]) == 0
+    assert {argv[0] for argv in submitted} == {"run/reproduce.py"}
+    for argv in submitted:
+        assert reproduce.main(argv[1:]) == 0
     assert order(project) == ["gcn/0", "kmip/0", "gcn/1", "kmip/1", "gcn/2", "kmip/2", "look"]
     assert "dataset.dir sets" in (project / "results/set-sample/gcn/2.log").read_text()
 
 
 @pytest.mark.parametrize(("finished", "code"), [(True, 0), (False, 1)])
-def test_a_search_is_given_its_trainings_and_a_runner_of_further_ones(
-    project: Path, monkeypatch: pytest.MonkeyPatch, finished: bool, code: int, capsys: pytest.CaptureFixture[str]
+def test_a_search_gets_its_trainings_and_a_runner(
+    project: Path, monkeypatch: Patch, finished: bool, code: int, capsys: Capture
 ) -> None:
     def run_search(
         experiment: Experiment,
@@ -98,8 +88,8 @@ def test_a_search_is_given_its_trainings_and_a_runner_of_further_ones(
         return [SimpleNamespace(line="k = 3 is best", log=Path("j.md"), finished=finished)]
 
     monkeypatch.setattr(reproduce, "run_search", run_search)
-    words = ["run", "A", "--only", "model=GPS+kMIP", "--search", "tpe", "--trials", "7", "--jobs", "2", "--sample"]
-    assert reproduce.main(words) == code
+    argv = ["run", "A", "--only", "model=GPS+kMIP", "--search", "tpe", "--trials", "7", "--jobs", "2", "--sample"]
+    assert reproduce.main(argv) == code
     assert "k = 3 is best\n  trial log: j.md" in capsys.readouterr().out
     assert sorted(order(project)) == ["bad/0", "new/5"]
 
@@ -114,12 +104,12 @@ def test_a_killed_training_of_digits_resumes_and_ends_as_planned(tmp_path: Path)
     running.signal(signal.SIGKILL)
     running.process.wait()
     assert json.loads((job.path / "record.json").read_text())["finished"] is False
-    words = ["quickstart/digits", "--only", "model=GCN", "--seeds", "1", "--sample", "--out", str(tmp_path)]
+    argv = ["quickstart/digits", "--only", "model=GCN", "--seeds", "1", "--sample", "--out", str(tmp_path)]
     for subcommand, last in {
         "plan": "# quickstart/digits: 1 job: 1 interrupted",
         "run": "1 of 1 jobs are done",
         "plan ": "# quickstart/digits: 1 job: 1 done",
     }.items():
-        answer = python("run/reproduce.py", subcommand.strip(), *words, check=True)
+        answer = python("run/reproduce.py", subcommand.strip(), *argv, check=True)
         assert answer.stdout.splitlines()[-1] == last
     assert json.loads((job.path / "record.json").read_text())["resumes"] == 1

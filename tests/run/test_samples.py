@@ -40,14 +40,13 @@ def values(table: ResultTable) -> list[float]:
 
 
 def tables(experiment: Experiment, out: Path, sample: bool, trained: bool = False) -> list[ResultTable]:
-    """Return the tables of an experiment, or those that its trainings fill."""
     specs = [spec for spec in experiment.tables.values() if not trained or spec.value != "cells"]
     return [build_table(experiment, spec, PRINTED, out, HASH_OF, sample) for spec in specs]
 
 
 @pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize("experiment", TRAINED.values(), ids=lambda row: row.id)
-def test_a_training_of_an_experiment_goes_from_plan_to_table_as_a_sample_and_never_as_a_result(
+def test_a_training_goes_from_plan_to_table_as_a_sample(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
@@ -67,8 +66,8 @@ def test_a_training_of_an_experiment_goes_from_plan_to_table_as_a_sample_and_nev
 def test_the_commands_of_an_experiment_run_as_samples(experiment: Experiment, tmp_path: Path) -> None:
     place = Place(ROOT, tmp_path, HASH_OF, sample=True)
     jobs = with_pending_needs(plan_jobs(EXPERIMENTS, [experiment.id], place, "", 1))
-    words = ["run/reproduce.py", "run", experiment.id, "--sample", "--seeds", "1", "--out", str(tmp_path)]
-    python(*words, check=True)
+    argv = ["run/reproduce.py", "run", experiment.id, "--sample", "--seeds", "1", "--out", str(tmp_path)]
+    python(*argv, check=True)
     assert all(job.status().state is State.DONE for job in jobs)
     for table in tables(experiment, tmp_path, sample=True):
         assert values(table) or table.id in EMPTY_ON_A_CPU

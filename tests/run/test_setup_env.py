@@ -103,9 +103,9 @@ def test_a_command_works_from_any_folder_and_through_a_symlink(project, tmp_path
 def test_quick_runs_a_selection_whose_files_are_there_and_passes_on_what_follows(project):
     status, out, err = project.run("run/test.sh", "--quick", "-k", "gcn")
     assert (status, err) == (0, "")
-    words = out.splitlines()[-1].removeprefix("ran -m pytest ").removesuffix(f" in {project.root}").split()
-    assert words[-2:] == ["-k", "gcn"]
-    places = [word.removeprefix("--ignore=") for word in words if "tests/" in word]
+    argv = out.splitlines()[-1].removeprefix("ran -m pytest ").removesuffix(f" in {project.root}").split()
+    assert argv[-2:] == ["-k", "gcn"]
+    places = [word.removeprefix("--ignore=") for word in argv if "tests/" in word]
     assert {"tests/attention", "tests/mpnn", "tests/model", "tests/gym/test_load.py"} <= set(places)
     assert [place for place in places if not (ROOT / place.split("::")[0]).exists()] == []
     for place in places:
@@ -137,7 +137,6 @@ DF = "#!/usr/bin/env bash\necho head\necho 'disk 9999999 9000000 100000 99% /'\n
 
 
 def error_of(project, script="run/demo.sh", **env):
-    """Runs a script that must fail, and returns its one line."""
     status, _, err = project.run(script, **env)
     assert status == 1
     assert len(err.splitlines()) == 1, err
@@ -185,7 +184,7 @@ def test_without_disk_space_nothing_is_begun(project):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "argv"),
     [
         (f"{RETRYING}\n{CONFLICT}", ["registry cannot be reached for torch==", "PIP_INDEX_URL", "install.log"]),
         (CONFLICT, ["no wheel of torch for", "PIP_FIND_LINKS", "install.log"]),
@@ -194,7 +193,7 @@ def test_without_disk_space_nothing_is_begun(project):
     ],
     ids=["no registry", "no wheel", "disk full", "other"],
 )
-def test_what_pip_says_becomes_one_line(project, text, words):
+def test_what_pip_says_becomes_one_line(project, text, argv):
     err = error_of(project, FAKE_PIP=pip_says(text, at=" torch"))
-    assert [word for word in words if word not in err] == []
+    assert [word for word in argv if word not in err] == []
     assert text.splitlines()[0] in (project.root / ".venv/install.log").read_text()

@@ -46,13 +46,12 @@ BASELINES = {"uniform": ("uniform over neighbours", PALETTE[1]), "random": ("ran
 def draw_approximation(artefact: Path, options: Mapping[str, Any]) -> Figure:
     """Draw the distance between k-MIP and full attention over k, and that of Gaussian samples as a broken line.
 
-    Thick lines are means over graphs, layers and heads, bands a standard deviation, thin lines single heads. Dotted
-    lines are the means with the keys in the order of the public script, where the file has them.
+    Thick lines are means, bands a standard deviation, thin lines single heads, dotted ones the public script's order.
 
     Args:
         artefact: a file of ``run/analyse.py distance``.
-        options: ``groups``: ``first`` and ``others`` of the layers, ``gaussian`` queries, keys and values (default: all
-            that the file has); ``std``: ``std`` over graphs, layers and heads (default), ``std_graphs`` over graphs.
+        options: ``groups``: ``first`` and ``others`` of the layers, ``gaussian`` (default: all of the file); ``std``:
+            ``std`` over graphs, layers and heads (default), ``std_graphs`` over graphs.
     """
     figure, axes, content = _curves(artefact, "distance", options)
     groups = options.get("groups", content["groups"])
@@ -124,8 +123,7 @@ def _curves(artefact: Path, measure: str, options: Mapping[str, Any]) -> tuple[F
 def draw_energy_distances(artefact: Path) -> Figure:
     """Draw the energy distance to the widest networks over the width, a panel for each attention graph.
 
-    The thick line is the mean over the layers, thin lines are single layers, broken lines the two baselines. The point
-    of the widest compares its trainings with each other, in halves.
+    Thick: mean over the layers, thin: single layers, broken: the two baselines; the widest is compared in halves.
 
     Args:
         artefact: a file of ``run/narrow_estimators.py``.

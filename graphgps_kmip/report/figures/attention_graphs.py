@@ -44,9 +44,8 @@ def draw_attention(npz_path: Path | str, png_path: Path | str) -> Path:
 def draw_attention_graphs(artefact: Path) -> Figure:
     """Draw the input graph (left) and a grid of learned attention graphs, one row a layer and one column a head.
 
-    An edge runs from key (wide end) to query (point); its opacity is its weight, in a crowded panel times a common
-    factor; the weight of a node on itself is not drawn. The colour of a node is its out-degree: how many queries of
-    that head select it as a key.
+    An edge runs from key (wide end) to query (point); its opacity is its weight, that of a node its out-degree; the
+    weight of a node on itself is not drawn.
 
     Args:
         artefact: npz file of main.py or of ``run/analyse.py graphs`` with the arrays `pos`, `value` (ink),
@@ -90,7 +89,6 @@ def draw_attention_graphs(artefact: Path) -> Figure:
 
 
 def _frame(axes: Axes, pos: np.ndarray) -> None:
-    """Show the points with y upwards, at equal scale, without ticks."""
     low, high = pos.min(0), pos.max(0)
     margin = 0.1 * ((high - low).max() or 1.0)
     limits = {"xlim": (low[0] - margin, high[0] + margin), "ylim": (low[1] - margin, high[1] + margin)}
@@ -133,10 +131,7 @@ def _draw_head(
 
 
 def _blades(start: np.ndarray, end: np.ndarray, width: float, points: int = 8) -> np.ndarray:
-    """Return curved shapes, wide at `start`, pointed at `end`: `(E, 2), (E, 2) -> (E, 2 * points, 2)`.
-
-    They bend to one side, so that edges along one line of pixels, and the two directions of a pair, stay apart.
-    """
+    """Return shapes, wide at `start`, pointed at `end`, bent to one side: `(E, 2), (E, 2) -> (E, 2 * points, 2)`."""
     step = end - start
     normal = np.stack([-step[:, 1], step[:, 0]], axis=1)
     unit = normal / np.linalg.norm(normal, axis=1, keepdims=True).clip(1e-12)
@@ -153,8 +148,7 @@ def draw_out_degrees(artefact: Path, options: Mapping[str, Any]) -> Figure:
 
     Args:
         artefact: a file of ``run/analyse.py degrees``.
-        options: ``bins``: where bins after the first begin. The thesis has four bins, and prints no bounds; by default
-            they begin at k, 2k and 4k.
+        options: ``bins``: where bins after the first begin; by default at k, 2k and 4k.
     """
     content = read_artefact(artefact)
     starts = [0, *options.get("bins", [multiple * max(content["num_keys"]) for multiple in MULTIPLES])]

@@ -24,8 +24,8 @@ LOW_DIM = 4  # up to here the linear scale of figure 6.3b shows the curves whole
 def fits(rows: list[Row], key: str) -> list[Row]:
     """Fit a power of N, and what theory expects of a tree in few dimensions; each with its coefficient R2.
 
-    ``a N^b`` and ``a N log N`` (seconds) are fitted to logarithms, so that each size counts the same and R2 is that of
-    logarithms; ``a log N + b`` (visited) to the values. Times below ``FIT_FROM`` keys are left out.
+    ``a N^b`` and ``a N log N`` (seconds, from ``FIT_FROM`` keys on) are fitted to logarithms; ``a log N + b`` (visited)
+    to the values.
     """
     rows = [row for row in rows if key == "visited" or row["n"] >= FIT_FROM]
     if len(rows) < 3:

@@ -1,8 +1,6 @@
 """Figures of expressivity and token magnitude: colour refinement, hardmax, the toy of theorem 2, PPGT's case studies.
 
-One round of 1-WL (thesis, figure 3.2; k-MIP paper, 5), a pair of graphs that 1-WL leaves equal (3.3; 6), and the two
-parts of the k-MIP paper's theorem 2: the limit of scaled scores, and the test error over the number of narrow blocks.
-Magnitude: kinds of attention, RRWP under SPE, norms (PPGT paper, figures 2, 3 and 5).
+Thesis, figures 3.2 and 3.3, and k-MIP paper, 5 and 6 (1-WL); theorem 2 of the k-MIP paper; PPGT paper, figures 2, 3, 5.
 """
 
 from __future__ import annotations
@@ -142,10 +140,7 @@ def draw_toy_fit(artefact: Path) -> Figure:
 
 
 def draw_attention_kinds(artefact: Path) -> Figure:
-    """Draw a query with its keys in the plane, and the weights that three kinds of attention give them.
-
-    The file is that of ``run/magnitude.py attention``.
-    """
+    """Draw a query with its keys in the plane, and the weights of three attentions (``run/magnitude.py attention``)."""
     content = read_artefact(artefact)
     figure, (plane, bars) = new_panels(8.4, 3.2, 1, 2, width_ratios=(1, 1.5))
     for place, (name, end) in enumerate((("q", content["query"]), *content["keys"].items())):
@@ -188,7 +183,6 @@ def draw_encoded_differences(artefact: Path) -> Figure:
 
 
 def _draw_pairs(axes: Axes, content: dict[str, Any]) -> None:
-    """Draw a ring of six nodes and the path that leaves it."""
     angle = np.arange(6) * np.pi / 3
     places = [*zip(np.cos(angle), np.sin(angle), strict=True), (2, 0), (3, 0), (4, 0)]
     for first, second in content["edges"]:

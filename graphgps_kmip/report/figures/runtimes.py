@@ -1,7 +1,6 @@
 """Figures of run time: time or memory over the number of nodes, speed-ups, and what a training pass spends its time on.
 
-k-MIP paper, figure 2, and thesis, figures 6.1 and 6.2 (over the number of nodes); k-MIP paper, figure 3 (stages); GECO
-paper, figure 2 (fitted power laws, and speed-ups).
+k-MIP paper, figures 2 and 3; thesis, figures 6.1 and 6.2; GECO paper, figure 2 (fitted power laws, and speed-ups).
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ PRINTED = {"linestyle": "--", "fillstyle": "none", "linewidth": 1}
 def draw_runtimes(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
     """Draw panels next to each other, both axes logarithmic, a line for each method: ours solid, the paper's dashed.
 
-    A cross after the end of a line: at a larger size memory ran out. The exponent of N, fitted to a line of ours from
-    10^4 nodes on, is in the legend of a panel.
+    A cross after a line: then out of memory. The exponent of N, fitted from 10^4 nodes on, is in the legend.
 
     Args:
         tables: rows ``N=10^x``, columns in ms or MB.
@@ -142,8 +140,7 @@ def _dress_axes(axes: Axes, formatter: FuncFormatter | str) -> None:
 def draw_scaling(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
     """Draw times on the left, a line for each method, and speed-ups on the right; all axes logarithmic.
 
-    A power law that is fitted to the sizes from 8,192 nodes on is dashed over all sizes of the figure, so also where
-    nothing was measured, and the legend says so. Printed speed-ups have hollow marks.
+    A power law that is fitted to the sizes from 8,192 nodes on is dashed over all sizes. Printed marks are hollow.
 
     Args:
         tables: rows ``N=512``.

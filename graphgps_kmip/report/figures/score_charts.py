@@ -1,8 +1,6 @@
 """Charts of scores: Pareto frontier over k, models by score and time or memory, ablations, batch sizes, peak memory.
 
-Thesis, figure 6.5, and k-MIP paper, figure 9 (frontier); k-MIP paper, figure 4 (models); PPGT paper, figures 4 and 6
-(ablations, batch sizes); low-width paper, figure 3 (peak memory). In the first two, one panel for each data set; ours
-filled, the paper's open; labels are placed where they cover the least.
+Thesis, figure 6.5; k-MIP paper, figures 4 and 9; PPGT paper, figures 4 and 6; low-width paper, figure 3.
 """
 
 from __future__ import annotations
@@ -119,9 +117,7 @@ def _points(scores: ResultTable, times: ResultTable, column: str, which: str) ->
 
 
 def draw_time_against_score(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
-    """Draw one panel for each column: models as points, ours filled, the paper's open.
-
-    Up to `LABELLED` models have their names next to the points, more have them in the legend.
+    """Draw one panel for each column: models as points, ours filled, the paper's open, up to `LABELLED` with names.
 
     Args:
         tables: two, with the same rows (models) and columns (data sets): first the scores, then the times.
@@ -187,7 +183,7 @@ def _panels(scores: ResultTable, times: ResultTable, options: Mapping[str, Any])
 
 
 def _legend(figure: Figure, tables: Mapping[str, ResultTable], *more: Line2D) -> None:
-    """Add the legend: ours and the paper's points, or those of the two that are drawn, and what else is given."""
+    """Add the legend: ours and the paper's points, as far as they are drawn, and `more`."""
     cells = [cell for table in tables.values() for *_, cell in table.places()]
     grey = {"color": INK, "marker": "o", "linestyle": ""}
     papers = any(cell.paper_mean is not None for cell in cells)
@@ -291,10 +287,7 @@ def draw_peak_memory(tables: Mapping[str, ResultTable], options: Mapping[str, An
 
 
 def _place_labels(figure: Figure, labels: Mapping[Axes, Iterable[Label]], fontsize: float = 8) -> None:
-    """Write labels next to their points, where they cover the least: points, each other, lines.
-
-    It is the last that is drawn: the layout of the figure is settled here, for the places depend on it.
-    """
+    """Write labels where they cover the least: points, each other, lines; last of all, as it settles the layout."""
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     renderer = FigureCanvasAgg(figure).get_renderer()

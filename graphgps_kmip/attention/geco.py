@@ -37,9 +37,6 @@ class GlobalContextBlock(nn.Module):
     Arguments are those of `GECOAttention`, and dim_in, the channels in.
 
     Shapes: x (N, dim_in), groups -> (N, dim).
-
-    Raises:
-        ValueError: an argument is out of its range.
     """
 
     def __init__(self, dim_in: int, dim: int, *, order: int, form: str, shape: FilterShape, filter_norm: str) -> None:
@@ -79,8 +76,8 @@ class GECOAttention(nn.Module):
         dropout (float, optional): probability to drop an output, in training only. (default: 0.0)
         order (int, optional): gates K; the paper has 2 throughout. (default: 2)
         form (str, optional): ``gate_after`` (algorithm 1) or ``gate_first`` (equation 4). (default: ``gate_after``)
-        local (str, optional): local block: ``propagation``, ``convolution`` along the order of nodes (the paper's
-            ablation), or ``none``. (default: ``propagation``)
+        local (str, optional): ``propagation``, ``convolution`` along the order of nodes (the paper's ablation), or
+            ``none``. (default: ``propagation``)
         adjacency (str, optional): of the propagation: ``symmetric``, ``mean`` or ``sum``. (default: ``symmetric``)
         conv_width (int, optional): width of the local convolution. (default: 10)
         batch_norm (bool, optional): normalise after the local block. (default: True)
@@ -136,12 +133,9 @@ class GECOAttention(nn.Module):
 
 
 class NodeConvolution(nn.Module):
-    """Circular convolution of each channel with a short learned filter along the nodes of each graph.
+    """Circular convolution of each channel with a short learned filter along the nodes: the local block of table 5.
 
-    The local block of the paper's ablation (table 5), as far as it is described. Taps are those of the places before a
-    node and itself; those beyond the size of a graph wrap around.
-
-    Shapes: x (N, dim), groups -> (N, dim).
+    Taps are those of the places before a node and itself; those beyond the size of a graph wrap around.
     """
 
     def __init__(self, dim: int, width: int) -> None:
@@ -163,9 +157,7 @@ FASTEST, SLOWEST = 0.3, 1.5  # .. this fraction of the sequence, from its first 
 
 
 def causal_convolution(x: Tensor, filters: Tensor, ptr: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    r"""Convolve each graph with the filter of its size, :math:`y_t = \sum_{i \le t} x_i z_{t-i}`.
-
-    A circular convolution of each graph padded with as many zeros as it has nodes.
+    r"""Convolve each graph with the filter of its size, :math:`y_t = \sum_{i \le t} x_i z_{t-i}`, padded with zeros.
 
     Shapes: x (N, C), sorted by graph, filters of all distinct sizes above 0, ascending and concatenated (sum of sizes,
     C), ptr (B+1,); returns (N, C).
@@ -178,7 +170,7 @@ def causal_convolution(x: Tensor, filters: Tensor, ptr: Tensor, sizes: tuple[int
 
 
 def _places_with_zeros(counts: Tensor) -> Tensor:
-    """Return where rows go when each group of (counts) rows is followed by as many zeros."""
+    """Return where rows go when each group of rows is followed by as many zeros."""
     first = (counts.cumsum(0) - counts).repeat_interleave(counts)
     return torch.arange(len(first), device=counts.device) + first
 
@@ -187,9 +179,7 @@ def _places_with_zeros(counts: Tensor) -> Tensor:
 class HyenaAttention(nn.Module):
     r"""Hyena operator of order 2 (Poli et al. 2023) along the order of the nodes of each graph; it reads no edges.
 
-    As in the reference implementation: a short causal convolution after the input map, a gate, a long causal
-    convolution, a skip, a second gate, an output map. A node depends on the nodes before it.
-
+    As in the reference implementation: a short causal convolution, a gate, a long one, a skip, a second gate.
     .. math:: y = W_o (x_0 \odot (z * (x_1 \odot v) + D \odot x_1 \odot v)), \qquad [x_0, x_1, v] = s * W_i x
 
     with a short filter s, and a long one z that a network makes (`LongFilter`) and that decays exponentially, from
@@ -198,8 +188,7 @@ class HyenaAttention(nn.Module):
     Args:
         dim (int): channels in and out.
         num_heads (int): not used, for a common signature.
-        dropout (float, optional): probability to drop a number before the long convolution, in training only.
-            (default: 0.0)
+        dropout (float, optional): probability to drop what the long convolution reads, in training. (default: 0.0)
         short_width (int, optional): taps of the short convolution. (default: 3)
         decay (bool, optional): let the filter decay. (default: True)
         filter_width, filter_places, filter_layers (int, optional): network of the filter, see `FilterShape`. (default:
@@ -242,16 +231,13 @@ class HyenaAttention(nn.Module):
         return self.out(value * gate)
 
     def _short(self, x: Tensor, context: GraphContext) -> Tensor:
-        """Convolve causally with the short filter."""
         place = torch.arange(len(x), device=x.device) - context.ptr[context.batch]
         out = x * self.short[0] + self.short_bias
         for tap in range(1, min(len(self.short), len(x))):
-            earlier = x.roll(tap, 0) * (place >= tap)[:, None]  # of the same graph
-            out = out + earlier * self.short[tap]
+            out = out + x.roll(tap, 0) * (place >= tap)[:, None] * self.short[tap]  # of the same graph
         return out
 
     def _filters(self, sizes: tuple[int, ...]) -> Tensor:
-        """Return the filters of all sizes, concatenated, (sum of sizes, C)."""
         taps = self.filter(sizes)
         if not self.decay:
             return taps

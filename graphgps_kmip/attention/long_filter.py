@@ -1,7 +1,6 @@
 """Implicit long filters (Romero et al. 2022; Hyena, Poli et al. 2023): a small network of the place gives each tap.
 
-As in Hyena's reference implementation: cosines and sines of the place as input, sines of learned frequencies as
-activation. The network reads the fraction t / n, so that a filter exists for every number of nodes n.
+The network reads the fraction t / n, so that a filter exists for every number of nodes n.
 """
 
 from __future__ import annotations
@@ -44,10 +43,7 @@ class FilterShape:
 
 @dataclass(frozen=True)
 class Segments:
-    """The places of filters of several sizes, concatenated; ``filter`` is that of each place, None of a single one.
-
-    Shapes: filter (P,), count, the sizes as a tensor, (S, 1).
-    """
+    """Places of filters of several sizes: the filter of each place (P,), None of a single one, and the sizes (S, 1)."""
 
     sizes: tuple[int, ...]
     filter: Tensor | None
@@ -108,7 +104,7 @@ class _DivideByAbsoluteSum(Function):
 
     @staticmethod
     def forward(ctx: Any, taps: Tensor, segments: Segments) -> Tensor:
-        """Shapes: (P, D) -> (P, D)."""
+        """Return the quotients, (P, D) -> (P, D)."""
         if segments.filter is None:
             total = torch.linalg.vector_norm(taps, 1, dim=0, keepdim=True)
         else:
@@ -150,10 +146,7 @@ NORMS: dict[str, Callable[[Tensor, Segments], Tensor]] = {
 
 
 class FilterNetwork(nn.Module):
-    """Linear layers with sines of learned frequencies (Hyena) after each but the last: features of a place -> taps.
-
-    The frequency of each hidden channel, which starts at 1, is that of all layers.
-    """
+    """Linear layers with sines of learned frequencies (Hyena) after each but the last: features of a place -> taps."""
 
     def __init__(self, dim_in: int, width: int, num_hidden: int, dim_out: int) -> None:
         super().__init__()
@@ -174,7 +167,6 @@ class FilterNetwork(nn.Module):
 
 
 def _sines(x: None, part: slice, rows: list[Tensor], folded: list[Tensor], call: None) -> Tensor:  # noqa: ARG001
-    """Apply the hidden layers to some places; the shapes are those of `RowStage`."""
     out = rows[0]
     for weight, bias in zip(folded[::2], folded[1::2], strict=True):
         out = linear(out, weight, bias).sin()
@@ -184,11 +176,9 @@ def _sines(x: None, part: slice, rows: list[Tensor], folded: list[Tensor], call:
 class LongFilter(nn.Module):
     """Filters as long as each graph, from a network of the place.
 
-    Without a norm a convolution sums n terms, and its outputs grow like the root of n or faster; the GECO paper says
-    nothing of it. ``l1``, an option of Hyena's code, divides by the sum of absolute values: no output exceeds the
-    largest input, and uncorrelated inputs average out like 1 / sqrt(n). ``l2`` gives the taps without their mean the
-    Euclidean length 1, and the mean a sum of at most 1: uncorrelated and constant inputs keep their scale, but what
-    oscillates along the nodes as the filter does can grow like sqrt(n).
+    ``l1``, an option of Hyena's code, divides by the sum of absolute values: no output exceeds the largest input.
+    ``l2`` gives the taps without their mean the Euclidean length 1, and the mean a sum of at most 1: uncorrelated and
+    constant inputs keep their scale. ``none``: outputs grow like the root of n or faster.
 
     Shapes: sizes of graphs -> K filters of C channels side by side, (sum of sizes, K C).
 
@@ -205,13 +195,11 @@ class LongFilter(nn.Module):
         self.network = FilterNetwork(shape.places, shape.width, shape.layers, num_filters * dim)
 
     def forward(self, sizes: tuple[int, ...]) -> Tensor:
-        """Return K filters side by side, the taps of all sizes concatenated, (sum of sizes, K C).
-
-        Of a single size the places of a channel are contiguous in memory, as transforms read them.
-        """
+        """Return K filters side by side, the taps of all sizes concatenated, (sum of sizes, K C)."""
         weight = self.network.taps.weight
         segments = Segments.of(sizes, weight.device)
         hidden = self.network.hidden(place_features(segments, self.dim_place, weight))
+        # of a single size the places of a channel are contiguous, as transforms read them
         taps = (weight @ hidden.mT).mT if len(sizes) == 1 else hidden @ weight.mT
         taps = taps.to(torch.promote_types(taps.dtype, torch.float32))  # 16 bits: no 1e-12
         return NORMS[self.norm](taps, segments)

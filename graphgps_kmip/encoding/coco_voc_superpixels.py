@@ -1,9 +1,7 @@
 """Encoders of the superpixel graphs PascalVOC-SP and COCO-SP: standardise with published constants, then map linearly.
 
-The constants are facts about the training graphs (SLIC compactness 30, ``edge_wt_region_boundary``), published with
-"Where did the gap go?" (Tönshoff et al. 2023; toenshoff/LRGB, graphgps/encoder/voc_superpixels_encoder.py) and the same
-in the public k-MIP code. A node's columns are the mean, standard deviation, maximum and minimum of its three colours,
-and its centre in pixels.
+The constants (SLIC compactness 30, ``edge_wt_region_boundary``) are those of "Where did the gap go?" (Tönshoff et al.
+2023; toenshoff/LRGB). Columns are mean, deviation, maximum and minimum of three colours, and the centre in pixels.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Degree encodings of nodes: Degree, an embedding of the degree, and LDP, the local degree profile.
-
-LDP: Cai and Wang 2018, "A simple yet effective baseline for non-attributed graph classification".
-"""
+"""Degree encodings of nodes: embedding of the degree, local degree profile LDP (Cai and Wang 2018)."""
 
 from __future__ import annotations
 
@@ -60,8 +57,7 @@ def out_degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
 def local_degree_profile(edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype = torch.float32) -> Tensor:
     """Return the out-degree of each node, and minimum, maximum, mean and standard deviation of its successors'.
 
-    The standard deviation divides by the number of successors. A node without successors has 0 everywhere; a repeated
-    edge counts as often as it occurs. All is computed in float64.
+    The standard deviation divides by the number of successors; without successors all are 0. Computed in float64.
 
     Shapes: edge_index (2, E) -> (N, 5).
     """

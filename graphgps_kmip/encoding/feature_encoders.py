@@ -1,8 +1,6 @@
 """Input encoders of node and edge features: LinearNode, TypeDictNode, LinearEdge, TypeDictEdge, DummyEdge, Atom, Bond.
 
 Modules ``batch -> batch`` that replace ``batch.x`` or ``batch.edge_attr`` (their ``attribute``) by vectors of width C.
-Atoms and bonds (ogb's features) and nodes and edges of syntax trees (ogbg-code2) are sums of an embedding per column;
-other columns, or a value outside a vocabulary, are an `InputError`.
 """
 
 from __future__ import annotations
@@ -30,8 +28,7 @@ def sum_embeddings(tables: Collection[nn.Embedding], columns: Tensor, attribute:
     Shapes: (rows, len(tables)), integers -> (rows, C).
 
     Raises:
-        InputError: another number of columns, or a value without a row (on a GPU the table itself could not say which);
-            the error names attribute and encoder.
+        InputError: another number of columns, or a value without a row.
     """
     if columns.dim() != 2 or columns.size(1) != len(tables):
         raise InputError(
@@ -129,8 +126,6 @@ class ConstantNodeEncoder(nn.Module):
 
     Args:
         dim (int): Width C.
-
-    Shapes: N nodes -> batch.x (N, C).
     """
 
     def __init__(self, dim: int) -> None:

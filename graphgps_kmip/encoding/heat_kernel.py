@@ -32,13 +32,10 @@ def heat_kernel_diagonal(
 ) -> Tensor:
     r"""Return :math:`\sum_{\lambda_i > 10^{-8}} e^{-t \lambda_i} \phi_i(v)^2` of each node v and time t.
 
-    The sum runs over the eigenpairs of D - A, without the constant vectors, so it decreases to 0 as t grows. All is
-    computed in float64; a directed graph is made undirected.
+    The sum runs over the eigenpairs of D - A, without the constant vectors. All is computed in float64; a directed
+    graph is made undirected.
 
     Shapes: edge_index (2, E) -> (N, len(times)).
-
-    Raises:
-        InputError: more than `MAX_NODES` nodes.
     """
     values, vectors = torch.linalg.eigh(undirected_laplacian(edge_index, num_nodes))
     decay = torch.exp(-values[:, None] * torch.tensor(times, dtype=torch.float64))  # (N, len(times))
@@ -47,11 +44,7 @@ def heat_kernel_diagonal(
 
 
 def undirected_laplacian(edge_index: Tensor, num_nodes: int) -> Tensor:
-    """Return D - A in float64, (2, E) -> (N, N); self-loops cancel.
-
-    A repeated edge counts as often as it occurs, but in a directed graph each connected pair counts once, as in
-    the public code.
-    """
+    """Return D - A in float64, (2, E) -> (N, N); self-loops cancel; pairs of a directed graph count once."""
     if num_nodes > MAX_NODES:
         raise InputError(
             f"HKdiagSE and ElstaticSE need a dense matrix of all pairs of nodes, possible up to {MAX_NODES} nodes, "
@@ -86,17 +79,12 @@ def electrostatic_statistics(edge_index: Tensor, num_nodes: int, *, dtype: torch
     r"""Return ten statistics of the potentials :math:`G_{ij} = L^+_{ij} - L^+_{jj}` at node i of a charge at node j.
 
     For node v: minimum, maximum, mean and standard deviation of column v of G; minimum of row v; maximum of column v
-    once more (the public code means that of row v; no potential is above that of the charge's own node, so all of them
-    are 0); mean and standard deviation of row v; the sums of column v and of row v of G, weighted entry by entry with
-    D^-1 A. Of an isolated node the sums are 0 (the public code gives NaN to its whole graph), and of a single node the
-    standard deviations.
-
-    All is computed in float64; a directed graph is made undirected.
+    once more (as the public code, which means that of row v); mean and standard deviation of row v; the sums of column
+    v and of row v of G, weighted entry by entry with D^-1 A. Of an isolated node the sums are 0 (the public code gives
+    NaN to its whole graph), and of a single node the deviations. Computed in float64; directed graphs are made
+    undirected.
 
     Shapes: edge_index (2, E) -> (N, 10).
-
-    Raises:
-        InputError: more than `MAX_NODES` nodes.
     """
     if num_nodes == 0:
         return torch.zeros(0, 10, dtype=dtype)

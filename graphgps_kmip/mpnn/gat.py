@@ -35,8 +35,7 @@ class GAT(nn.Module):
         use_edge_attr (bool, optional): use the edge features e. False in the public k-MIP code's networks of GAT only.
             (default: True)
 
-    Shapes:
-        x (N, C), edge_index (2, E), edge_attr (E, C) -> (N, C), edge_attr as given.
+    Shapes: x (N, C), edge_index (2, E), edge_attr (E, C) -> (N, C), edge_attr as given.
 
     Raises:
         ValueError: heads do not divide C; when called: edge_attr is None although it is used, or an encoding is given.

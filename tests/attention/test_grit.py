@@ -107,13 +107,6 @@ def test_chunks_of_complete_pairs_give_outputs_and_gradients_of_the_plain_form(
     torch.testing.assert_close(*both, **ROUNDING)
 
 
-def test_derivatives_of_a_list_of_pairs_equal_finite_differences() -> None:
-    tensors, ptr = arguments([2, 1])
-    index, tensors[3] = all_pairs(ptr)[:, [4, 0, 3, 3]], random(4, DIM)
-    settings = PairSettings(HEADS, 2.0)
-    assert torch.autograd.gradcheck(lambda *args: call(list(args), ptr, index, settings), tensors, fast_mode=True)
-
-
 def test_the_signed_root_has_derivative_zero_at_zero_and_an_unbounded_one_near_it() -> None:
     x = torch.tensor([-4.0, -1e-8, 0.0, 1e-8, 4.0], dtype=torch.float64, requires_grad=True)
     [slope] = torch.autograd.grad(signed_root(x).sum(), x, create_graph=True)

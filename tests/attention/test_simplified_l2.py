@@ -148,16 +148,6 @@ def test_gradients_to_inputs_pairs_and_parameters_equal_finite_differences(
     assert torch.autograd.gradcheck(output, leaves, fast_mode=True)
 
 
-def test_a_window_that_keeps_all_pairs_changes_nothing_and_one_that_keeps_none_leaves_the_bias() -> None:
-    x, context = graphs(SIZES)
-    dense, sparse = layer(), layer(window=2)
-    sparse.load_state_dict(dense.state_dict())
-    everything = replace(context, rrwp=torch.ones_like(context.rrwp))
-    torch.testing.assert_close(sparse(x, everything), dense(x, context), rtol=1e-9, atol=1e-9)
-    nothing = replace(context, rrwp=torch.zeros_like(context.rrwp))
-    torch.testing.assert_close(sparse(x, nothing), sparse.heads.out.bias.expand_as(x), **EXACT)
-
-
 def test_bad_options_and_missing_features_of_pairs_are_one_clear_line() -> None:
     attention, (x, context) = layer(), graphs([3])
     with pytest.raises(ValueError, match="set pair_attr"):
@@ -190,16 +180,6 @@ def test_a_class_token_attends_to_the_nodes_of_its_graph_by_the_formula(options:
         expected = expected * torch.sigmoid(heads.gate(heads.query(token)))
     torch.testing.assert_close(attention(token, x, context), heads.out(expected), **EXACT)
     torch.testing.assert_close(attention(token, x, context)[1], heads.out(torch.zeros_like(token))[1], **EXACT)
-
-
-def test_gradients_of_class_attention_equal_finite_differences() -> None:
-    attention, (x, context) = ClassAttention(DIM, HEADS, key_norm="learned").double(), graphs([3, 0, 2])
-    token = torch.randn(3, DIM, dtype=torch.float64, requires_grad=True)
-
-    def output(token: Tensor, x: Tensor, *_: Tensor) -> Tensor:
-        return attention(token, x, context)
-
-    assert torch.autograd.gradcheck(output, (token, x.requires_grad_(), *attention.parameters()), fast_mode=True)
 
 
 def layers(**options: bool) -> list[SimplifiedL2Attention]:

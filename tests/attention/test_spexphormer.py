@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -21,26 +20,15 @@ from tests.attention.contexts import context_of
 from tests.recorded import TOLERANCE, check, load, part
 
 
-def count(edges: Tensor) -> Counter[tuple[int, ...]]:
-    return Counter(map(tuple, edges.T.tolist()))
-
-
-def test_every_edge_is_there_as_often_as_it_is_listed_with_its_kind() -> None:
-    graph = torch.tensor([[0, 0, 1, 2, 2], [1, 1, 0, 0, 2]])
-    expander = torch.tensor([[0, 2, 1, 1], [1, 1, 2, 2]])
-    context = context_of([3], edge_index=graph, edge_sets={"expander": (expander, None)})
-    expected = Counter((*edge, GRAPH_EDGE) for edge in graph.T.tolist())
-    expected += Counter((*edge, EXPANDER_EDGE) for edge in expander.T.tolist())
-    assert count(typed_edges(context)) == expected + Counter((node, node, SELF_LOOP) for node in range(3))
-
-
-def test_edges_are_sorted_by_target_and_in_their_order_within_one() -> None:
-    graph, expander = torch.tensor([[2, 1, 0], [0, 0, 1]]), torch.tensor([[1, 2], [0, 0]])
+def test_edges_are_sorted_by_target_and_each_is_there_as_often_as_it_is_listed_with_its_kind() -> None:
+    graph = torch.tensor([[2, 1, 0, 0, 2], [0, 0, 1, 1, 2]])
+    expander = torch.tensor([[1, 2, 2, 1, 1], [0, 0, 1, 2, 2]])
     edges = typed_edges(context_of([3], edge_index=graph, edge_sets={"expander": (expander, None)}))
+    expected = [(*edge, GRAPH_EDGE) for edge in graph.T.tolist()]
+    expected += [(*edge, EXPANDER_EDGE) for edge in expander.T.tolist()]
+    expected += [(node, node, SELF_LOOP) for node in range(3)]
     assert edges.dtype == torch.int64
-    assert edges[1].diff().min() >= 0
-    into_0 = [(2, 0, GRAPH_EDGE), (1, 0, GRAPH_EDGE), (1, 0, EXPANDER_EDGE), (2, 0, EXPANDER_EDGE), (0, 0, SELF_LOOP)]
-    assert list(map(tuple, edges[:, :5].T.tolist())) == into_0
+    assert list(map(tuple, edges.T.tolist())) == sorted(expected, key=lambda edge: edge[1])  # stable
 
 
 @pytest.mark.parametrize("sizes", [[1], [2, 3], [0, 2], []])
@@ -222,15 +210,6 @@ def test_output_and_gradients_along_sampled_edges_equal_the_formula(num_heads: i
     torch.testing.assert_close(out, expected, **ROUNDING)
     assert not out[-1].any()  # no edge leads there
     assert_same_gradients(out, expected, [x, types, *attention.parameters()])
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_close_and_keeps_its_dtype(dtype: torch.dtype) -> None:
-    attention, x, edges, types = case(scale=0.5)
-    expected = attention(x, edges, TARGETS, types).detach()
-    out = attention.to(dtype)(x.detach().to(dtype), edges, TARGETS, types.detach().to(dtype))
-    assert out.dtype == dtype
-    torch.testing.assert_close(out.double(), expected, rtol=0.1, atol=0.1)
 
 
 def test_mixed_heads_need_as_many_edges_into_each_node() -> None:

@@ -48,15 +48,6 @@ def test_the_encoding_is_that_of_a_loop_over_the_formulas(city: tuple[Tensor, Te
     torch.testing.assert_close(encoded, expected, atol=2e-6, rtol=1e-6)
 
 
-def test_no_statistic_depends_on_validation_or_test_nodes(city: tuple[Tensor, Tensor]) -> None:
-    features, train = city
-    other = features.clone()
-    other[~train] = torch.randn(int((~train).sum()), 5) * 1000
-    before, after = encode_coordinates(features, train), encode_coordinates(other, train)
-    torch.testing.assert_close(before[train], after[train], rtol=0, atol=0)
-    assert not torch.equal(before[~train], after[~train])
-
-
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1 / 3, 1e7 / 3])
 def test_a_column_that_is_constant_in_training_becomes_zero_everywhere(
     city: tuple[Tensor, Tensor], constant: float

@@ -165,15 +165,6 @@ def test_degrees_are_added_and_large_ones_share_the_last_row() -> None:
     torch.testing.assert_close(out.x, torch.stack(expected), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_gradients_reach_every_parameter(kind: type[GraphormerEncoder]) -> None:
-    module = encoder(kind)
-    out = module(Batch.from_data_list(ENCODED))
-    (out.pair_attr.sum() + out.x.sum()).backward()
-    assert all(bool(parameter.grad.any()) for parameter in module.parameters())
-    assert bool(module.place_encoder.grad[-(HEADS**2) :].any()) == (kind is PaddedPathsEncoder)  # reads the last matrix
-
-
 def test_without_paths_or_pairs_their_tables_are_not_there() -> None:
     assert encoder(num_edge_types=None).place_encoder is None
     module = GraphormerEncoder(DIM, None, HEADS, num_in_degrees=3, num_out_degrees=4, node_degrees_only=True).double()

@@ -83,9 +83,6 @@ def test_data_with_a_batch_vector_alone_gets_its_boundaries() -> None:
     data = graph(4)
     data.batch = torch.tensor([0, 1, 1, 1])
     assert GraphContext.from_data(data).ptr.tolist() == [0, 1, 4]
-    data.batch = torch.tensor([0, 1, 0, 1])
-    with pytest.raises(ValueError, match="non-decreasing"):
-        GraphContext.from_data(data)
 
 
 def test_all_pairs_are_listed_graph_by_graph_and_query_by_query() -> None:

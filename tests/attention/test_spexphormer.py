@@ -328,9 +328,8 @@ def test_layers_along_typed_edges_match_the_recorded_original(name: str) -> None
 
 @pytest.mark.parametrize(("name", "layers", "ffn"), [("ffn_L2", 2, True), ("noffn_L1", 1, False)])
 def test_layers_of_the_sparse_network_match_the_recorded_original(name: str, layers: int, ffn: bool) -> None:
-    stack = Stack(
-        SpexphormerLayer(RECORDED_DIM, MixedHeadsAttention(RECORDED_DIM, 2), ffn=ffn) for _ in range(layers)
-    ).double()
+    attentions = [MixedHeadsAttention(RECORDED_DIM, 2) for _ in range(layers)]
+    stack = Stack(SpexphormerLayer(RECORDED_DIM, attention, ffn=ffn) for attention in attentions).double()
     check(stack, stack.sampled, load(f"C_spex/full_Spexphormer_batch_norm_{name}"), rename)
 
 

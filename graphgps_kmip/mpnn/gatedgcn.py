@@ -122,31 +122,6 @@ class GatedGCN(nn.Module):
         return new if residual is None else residual + new
 
 
-def gated_sum(
-    gate: Tensor, value: Tensor, factor: Tensor | None, source: Tensor, target: Tensor, num_targets: int
-) -> tuple[Tensor, Tensor]:
-    r"""Sum gated values, and the gates themselves, over the edges into each node.
-
-    .. math::
-        w_e = f_e \, \sigma(g_e), \qquad
-        \mathrm{total}_i = \sum_{e: t(e) = i} w_e \odot v_{s(e)}, \qquad
-        \mathrm{normaliser}_i = \sum_{e: t(e) = i} w_e
-
-    Sums are taken in float32 at least; on a CPU they repeat bit for bit. A node without edges gets zeros.
-
-    Args:
-        gate (Tensor): g, before the sigmoid.
-        value (Tensor): v, of the source nodes.
-        factor (Tensor or None): f, a further factor of each edge, or None for 1.
-        source (Tensor): s, row of value.
-        target (Tensor): t, row of the result.
-        num_targets (int): rows N of the result.
-
-    Shapes: gate (E, C), value (M, C), factor (E, 1), source and target (E,) -> (N, C), (N, C).
-    """
-    return _gated_sum(gate, value, factor, source, target, num_targets)
-
-
 def _sums(
     gate: Tensor, value: Tensor, factor: Tensor | None, source: Tensor, target: Tensor, num_targets: int
 ) -> tuple[Tensor, Tensor]:
@@ -206,7 +181,10 @@ _gated_sum_backward = operator(
     _sums_back,
     lambda grad_total, grad_normaliser, gate, value, factor, *_: new_tensors(gate, value, factor),  # noqa: ARG005
 )
-_gated_sum = operator(
+# Sums over the edges into each node, total_i = sum_e w_e v_{s(e)} and normaliser_i = sum_e w_e, w_e = f_e sigmoid(g_e):
+# of gate g (E, C), value v (M, C), factor f (E, 1) or None, source s and target (E,); (N, C) each. They are taken in
+# float32 at least; on a CPU they repeat bit for bit.
+gated_sum = operator(
     "gated_sum(Tensor gate, Tensor value, Tensor? factor, Tensor source, Tensor target, SymInt num_targets) "
     "-> (Tensor, Tensor)",
     _sums,

@@ -21,15 +21,7 @@ class GCN(NodeConvolution):
 
     with degrees d that count the edges into a node and its self loop.
 
-    Args:
-        dim (int): width C.
-        dropout (float, optional): not used, for a common signature. (default: 0.0)
-        act (callable, optional): not used, for a common signature. (default: ReLU)
-
-    Shapes: x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
-
-    Raises:
-        ValueError: an encoding is given.
+    Arguments, shapes and errors are those of `NodeConvolution`.
     """
 
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002
@@ -101,15 +93,7 @@ class GraphSAGE(NodeConvolution):
     as in Hamilton et al. 2017 (algorithm 1, line 5, with the mean of all neighbours), without their line 7, which
     scales each node to norm 1.
 
-    Args:
-        dim (int): width C.
-        dropout (float, optional): not used, for a common signature. (default: 0.0)
-        act (callable, optional): not used, for a common signature. (default: ReLU)
-
-    Shapes: x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
-
-    Raises:
-        ValueError: an encoding is given.
+    Arguments, shapes and errors are those of `NodeConvolution`.
     """
 
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002

@@ -32,7 +32,18 @@ def refuse_encoding(layer: str, encoding: Tensor | None) -> None:
 
 
 class NodeConvolution(nn.Module):
-    """Base of layers around one torch_geometric convolution, `conv`, that reads neither edge features nor encodings."""
+    """Base of layers around one torch_geometric convolution, `conv`, that reads neither edge features nor encodings.
+
+    Args:
+        dim (int): width C.
+        dropout (float, optional): not used, for a common signature. (default: 0.0)
+        act (callable, optional): not used, for a common signature. (default: ReLU)
+
+    Shapes: x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
+
+    Raises:
+        ValueError: an encoding is given.
+    """
 
     internal_residual = False
 

@@ -6,7 +6,7 @@ class names the `propagate` that torch_geometric specialises: explanations do no
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.compiler import is_compiling
 from torch.nn.functional import dropout, leaky_relu, linear
 from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
@@ -40,9 +40,6 @@ class SummedGCN(GCNConv):
     """Graph convolution with symmetric normalisation: ``GCNConv``, without a tensor of the edges where that pays."""
 
     propagate = MessagePassing.propagate
-
-    def __init__(self, dim_in: int, dim_out: int, *, add_self_loops: bool = True) -> None:
-        super().__init__(dim_in, dim_out, add_self_loops=add_self_loops)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Return new features: x (N, C), edge_index (2, E), edge_weight (E,) -> (N, C')."""
@@ -122,9 +119,6 @@ class SummedGIN(GINConv):
 
     propagate = MessagePassing.propagate
 
-    def __init__(self, mlp: nn.Module) -> None:
-        super().__init__(mlp)
-
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return new features: x (N, C), edge_index (2, E) -> (N, C')."""
         if self.explain or not lists_pay(edge_index, x.size(-1)):
@@ -136,9 +130,6 @@ class SummedSAGE(SAGEConv):
     """Mean of the neighbours beside the node itself: ``SAGEConv``, without a tensor of the edges where that pays."""
 
     propagate = MessagePassing.propagate
-
-    def __init__(self, dim_in: int, dim_out: int) -> None:
-        super().__init__(dim_in, dim_out)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return new features: x (N, C), edge_index (2, E) -> (N, C')."""

@@ -8,9 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphgps_kmip.attention import GECOAttention, HyenaAttention, long_filter
-from graphgps_kmip.attention.geco import GlobalContextBlock, causal_convolution
-from graphgps_kmip.attention.long_filter import NORMS, TINY, FilterShape, LongFilter, Segments, place_features
+from graphgps_kmip.attention import GECOAttention, HyenaAttention
+from graphgps_kmip.attention.geco import (
+    NORMS,
+    TINY,
+    FilterShape,
+    GlobalContextBlock,
+    LongFilter,
+    Segments,
+    causal_convolution,
+    place_features,
+)
 from graphgps_kmip.ops import circular_convolution as convolution_module
 from graphgps_kmip.ops import size_groups
 from graphgps_kmip.ops.circular_convolution import can_sum, circular_convolution, gated_convolutions
@@ -78,7 +86,7 @@ def divide(taps: Tensor, norm: str, sizes: tuple[int, ...]) -> Tensor:
 def test_the_gradients_of_taps_that_are_divided_by_their_sum_are_those_of_autograd(
     sizes: tuple[int, ...], numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(long_filter, "SUM_NUMBERS", numbers)
+    monkeypatch.setattr("graphgps_kmip.attention.geco.SUM_NUMBERS", numbers)
     torch.manual_seed(0)
     taps = torch.randn(sum(sizes), 3, dtype=torch.float64, requires_grad=True)
     more = torch.zeros(sum(sizes), 1), torch.full((sum(sizes), 1), TINY / 10)
@@ -113,7 +121,7 @@ def test_many_places_and_few_have_the_same_filters(monkeypatch: pytest.MonkeyPat
     torch.manual_seed(0)
     made, results = LongFilter(4).double(), []
     for few in (0, 10**6):
-        monkeypatch.setattr(long_filter, "FEW_PLACES", few)
+        monkeypatch.setattr("graphgps_kmip.attention.geco.FEW_PLACES", few)
         made.zero_grad()
         taps = made((3, 50))
         taps.square().sum().backward()

@@ -8,9 +8,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import LocalDegreeProfile
 
-from graphgps_kmip.encoding import heat_kernel
-from graphgps_kmip.encoding.degree import local_degree_profile
-from graphgps_kmip.encoding.heat_kernel import electrostatic_statistics, heat_kernel_diagonal, undirected_laplacian
+from graphgps_kmip.encoding import node_statistics
+from graphgps_kmip.encoding.node_statistics import (
+    electrostatic_statistics,
+    heat_kernel_diagonal,
+    local_degree_profile,
+    undirected_laplacian,
+)
 from tests.recorded import TOLERANCE, load
 
 DOUBLE = torch.float64
@@ -60,7 +64,7 @@ def test_without_edges_every_value_is_zero(num_nodes: int) -> None:
 
 
 def test_graphs_too_large_for_a_dense_matrix_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heat_kernel, "MAX_NODES", 3)
+    monkeypatch.setattr(node_statistics, "MAX_NODES", 3)
     with pytest.raises(ValueError, match="up to 3 nodes, got 4: use RWSE"):
         heat_kernel_diagonal(TRIANGLE_AND_TAIL, 4, [1])
 

@@ -15,9 +15,9 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.encoding import rrwp as rrwp_file
-from graphgps_kmip.encoding.degree import local_degree_profile, out_degrees
 from graphgps_kmip.encoding.graphormer_bias import shortest_distances
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
+from graphgps_kmip.encoding.node_statistics import local_degree_profile, out_degrees
 from graphgps_kmip.encoding.positional_encoding import encoding_parts
 from graphgps_kmip.encoding.random_walk import Times, edge_walk_probabilities
 from graphgps_kmip.encoding.resistance import edge_resistances, embedding_width, resistance_embedding
@@ -55,6 +55,8 @@ def test_every_encoding_takes_its_columns_beside_the_features(name: str, tmp_pat
     total = total + encoded.pe_EquivStableLapPE.sum() if "pe_EquivStableLapPE" in encoded else total
     total.backward()
     assert all(parameter.grad is not None for parameter in model.encoder.node.parameters())
+
+
 def test_the_features_keep_the_columns_that_encodings_leave() -> None:
     load("LinearNode+LapPE+RWSE", "dataset.sample", "True")
     model, batch = model_and_batch()
@@ -175,6 +177,8 @@ def test_every_encoding_of_edges_takes_its_columns_beside_their_features(name: s
     assert module[0].encoder.embedding_dim == 12 - width
     out.sum().backward()
     assert all(parameter.grad is not None for parameter in module.parameters())
+
+
 def test_edges_carry_their_resistances_and_the_probabilities_of_walks(tmp_path: Path) -> None:
     load("LinearNode", edges="DummyEdge+ERE+RWSEEdge")
     for graph in sample(tmp_path).to_data_list():
@@ -218,6 +222,8 @@ def test_an_edge_encoder_whose_block_is_off_is_refused() -> None:
     load("LinearNode", enable=False, edges="DummyEdge+ER")
     with pytest.raises(ConfigError, match=r"dataset.edge_encoder_name: ER needs posenc_ERE\.enable True"):
         enabled_encodings(cfg)
+
+
 def test_a_model_reads_composed_edge_features(tmp_path: Path) -> None:
     load("LinearNode", "dataset.sample", "True", "dataset.dir", str(tmp_path), edges="DummyEdge+RWSEEdge")
     model, batch = model_and_batch()
@@ -352,6 +358,8 @@ def test_precomputed_values_have_the_precision_of_the_config(tmp_path: Path, pre
     assert graph.rrwp.dtype == walks.dtype == getattr(torch, precision)
     assert torch.equal(graph.rrwp, rrwp(graph.edge_index, graph.num_nodes, walks))
     assert cfg.share.rrwp_in_batch == 0
+
+
 @pytest.mark.usefixtures("small_samples")
 def test_values_that_are_too_many_to_store_are_left_to_the_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

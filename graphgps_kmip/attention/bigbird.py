@@ -67,7 +67,6 @@ def random_blocks(block: Tensor, last: Tensor, num_heads: int, num_random: int, 
 
 
 def _mix(state: Tensor, word: Tensor | int = 0) -> Tensor:
-    """Hash the sum of a state and a small number to 32 bits."""
     state = (state + word) & _BITS
     for _ in range(2):
         state = ((state >> 16) ^ state) * 0x45D9F3B & _BITS  # an odd number of 27 bits: int64 does not overflow

@@ -67,7 +67,6 @@ def _attend_back(
     grad_out: Tensor, qkv: Tensor, ptr: Tensor, out: Tensor, lse: Tensor, num_heads: int, dropout: float,
     seed: Tensor | None,
 ) -> Tensor:  # fmt: skip
-    """Compute the weights again, tile by tile."""
     qkv, grad_out, out, lse = (tensor.contiguous() for tensor in (qkv, grad_out, out, lse))
     grad = torch.empty_like(qkv)
     _call(qkv, grad_out, ptr, (num_heads, dropout, seed), out, lse, grad)

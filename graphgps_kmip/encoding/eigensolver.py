@@ -86,7 +86,6 @@ def _stays_sparse(matrix: scipy.sparse.csc_array) -> bool:
 
 
 def _factorise(matrix: scipy.sparse.csc_array, shift: float) -> scipy.sparse.linalg.SuperLU:
-    """Factorise matrix - shift I, pivots on the diagonal, in an order made for symmetric matrices."""
     shifted = matrix.copy()
     column = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     shifted.data[matrix.indices == column] -= shift  # a sum of two matrices would take half as long as the factors

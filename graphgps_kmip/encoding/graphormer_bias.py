@@ -212,7 +212,6 @@ class GraphToken(nn.Module):
 
 
 def _spread(rows: Tensor, moved: Tensor, num_tokens: int) -> Tensor:
-    """Return the rows of nodes at their new numbers, zeros between them: (N, C) -> (N + B, C)."""
     return rows.new_zeros(len(rows) + num_tokens, rows.size(1)).index_copy(0, moved, rows)
 
 

@@ -399,6 +399,5 @@ class _GIN(nn.Module):
 
 
 def _norm_layers(widths: list[int]) -> nn.Sequential:
-    """Return linear layers with ReLU, then batch norm, between them."""
     hidden = [(nn.Linear(*pair), nn.ReLU(), nn.BatchNorm1d(pair[1])) for pair in pairwise(widths[:-1])]
     return nn.Sequential(*chain(*hidden), nn.Linear(widths[-2], widths[-1]))

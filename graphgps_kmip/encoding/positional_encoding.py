@@ -218,7 +218,7 @@ def from_settings(component: type[PositionalEncoding], name: str, settings: Any)
         ConfigError: a value that is not allowed.
     """
     group = settings.get(f"posenc_{name}", {})
-    values = {key: group[key] for key in own_options(component) if key in group}
+    values = {key: group[key] for key in option_defaults(component) if key in group}
     outside = {"name": name}
     for field, key in component.FROM_CONFIG.items():
         value = reduce(lambda node, part: (node or {}).get(part), key.split("."), settings)
@@ -233,7 +233,7 @@ def with_options(base: Any, changes: Mapping[str, Any], group: str, **outside: A
         ConfigError: an unknown option of the config group ``group``, or a value that is not allowed.
     """
     if not isinstance(changes, Mapping):
-        raise ConfigError(f"{group}: expected a group of options, {', '.join(own_options(base))}, got {changes!r}")
+        raise ConfigError(f"{group}: expected a group of options, {', '.join(option_defaults(base))}, got {changes!r}")
     base = base() if isinstance(base, type) else base
     defaults, rules, values = options(type(base)), rules_of(type(base)), {}
     for key, value in changes.items():
@@ -248,13 +248,13 @@ def with_options(base: Any, changes: Mapping[str, Any], group: str, **outside: A
     return replace(base, **values, **outside)
 
 
-def own_options(base: Any) -> dict[str, Any]:
+def option_defaults(base: Any) -> dict[str, Any]:
     """Return the options of a config group with their defaults: a group inside it as a dict, a sequence as a list."""
     base = base() if isinstance(base, type) else base
     outside = {"name", *getattr(base, "FROM_CONFIG", ())}
     defaults = {name: getattr(base, name) for name in options(type(base)) if name not in outside}
     return {
-        name: own_options(value) if is_dataclass(value) else list(value) if type(value) is tuple else value
+        name: option_defaults(value) if is_dataclass(value) else list(value) if type(value) is tuple else value
         for name, value in defaults.items()
     }
 
@@ -263,7 +263,7 @@ def option_keys(base: Any) -> dict[str, Any]:
     """Return key below the config group -> default, with its rule where it has one; those of groups inside it too."""
     base = base() if isinstance(base, type) else base
     rules, keys = rules_of(type(base)), {}
-    for name, value in own_options(base).items():
+    for name, value in option_defaults(base).items():
         if isinstance(value, dict):
             keys |= {f"{name}.{key}": default for key, default in option_keys(getattr(base, name)).items()}
         else:

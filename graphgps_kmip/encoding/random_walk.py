@@ -335,6 +335,5 @@ def _visit_neighbors(pattern: scipy.sparse.csr_array, nodes: Array, seen: Array,
 
 
 def _concatenate_rows(first: Array, rows: Array) -> Array:
-    """Return first[row], ..., first[row + 1] - 1 of each row."""
     sizes = (first[rows + 1] - first[rows]).astype(np.int64)
     return np.arange(sizes.sum()) + np.repeat(first[rows] - (np.cumsum(sizes) - sizes), sizes)

@@ -250,7 +250,6 @@ def _warn_of_directed_graphs() -> None:
 
 
 def _channels(counts: Tensor, walks: RRWP) -> list[Tensor]:
-    """Return the matrix of each channel, (G, n, n) -> C times (G, n, n)."""
     identity = torch.eye(counts.size(1), dtype=counts.dtype, device=counts.device).expand_as(counts)
     channels = [identity] if walks.add_identity else []
     for adjacency in (counts, counts.mT)[: 1 + walks.dual_direction]:
@@ -264,7 +263,6 @@ def _channels(counts: Tensor, walks: RRWP) -> list[Tensor]:
 
 
 def _inverse_degree(degree: Tensor, walks: RRWP) -> Tensor:
-    """Return D^-1, or D^-1/2 for a factor on either side; 0 for a node of degree 0."""
     return torch.where(degree > 0, degree.pow(-0.5 if walks.sym_norm else -1), 0)
 
 
@@ -322,7 +320,6 @@ def _transposed_step(row: Tensor, column: Tensor, count: Tensor, num_nodes: int,
 
 
 def _near_pairs(queries: Tensor, steps: list[Tensor], num_nodes: int, walks: RRWP) -> tuple[Tensor, Tensor]:
-    """Return the near pairs of some queries (2, p) and their values (p, C)."""
     channels = _channels_of_queries(queries, steps, num_nodes, walks)
     nearest = list(islice(channels, walks.k_hop + 1))  # they decide which pairs are near
     query, key = (sum(nearest) > 0).T.nonzero(as_tuple=True)  # query by query

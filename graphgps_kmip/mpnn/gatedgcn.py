@@ -109,13 +109,9 @@ class GatedGCN(nn.Module):
         return self.A(x) + weighted / (normaliser + EPS), gate
 
     def _join_maps(self) -> tuple[Tensor, Tensor]:
-        """Return weights (4 C, C) and biases (4 C) of A, D, B and E, C's bias with D's.
-
-        C's bias is the same for all edges into a node, so that its gradient is a sum over nodes, not edges.
-        """
-        maps = self.A, self.D, self.B, self.E
-        biases = self.A.bias, self.D.bias + self.C.bias, self.B.bias, self.E.bias
-        return torch.cat([linear_map.weight for linear_map in maps]), torch.cat(biases)
+        """Return weights (4 C, C) and biases (4 C) of A, D, B and E, C's bias with D's: its gradient is per node."""
+        weights = [linear_map.weight for linear_map in (self.A, self.D, self.B, self.E)]
+        return torch.cat(weights), torch.cat([self.A.bias, self.D.bias + self.C.bias, self.B.bias, self.E.bias])
 
     def _update(self, value: Tensor, norm: nn.Module, residual: Tensor | None) -> Tensor:
         new = self.dropout(self.act(norm(value)))

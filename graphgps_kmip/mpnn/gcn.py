@@ -7,7 +7,7 @@ from typing import Annotated
 
 from torch import Tensor, nn
 
-from graphgps_kmip.mpnn.message_passing import NodeConvolution, refuse_encoding, with_own_loops
+from graphgps_kmip.mpnn.message_passing import NodeConvolution, refuse_encoding, replace_self_loops
 from graphgps_kmip.mpnn.summed_convolutions import SummedAPPNP, SummedGCN, SummedSAGE
 from graphgps_kmip.ranges import FRACTION, Range
 from graphgps_kmip.registry import register
@@ -32,7 +32,7 @@ class GCN(NodeConvolution):
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
-        looped, _ = with_own_loops(edge_index, None, len(x))
+        looped, _ = replace_self_loops(edge_index, None, len(x))
         return super().forward(x, looped, None, encoding)[0], edge_attr
 
 
@@ -80,7 +80,7 @@ class APPNP(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
         refuse_encoding("APPNP", encoding)
-        looped, _ = with_own_loops(edge_index, None, len(x))
+        looped, _ = replace_self_loops(edge_index, None, len(x))
         return self.conv(self.linear(x), looped), edge_attr
 
 

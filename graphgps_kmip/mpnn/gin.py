@@ -101,11 +101,11 @@ class GINE(nn.Module):
         return self.inner(self._with_messages(x, x, edge_index, edge_attr, encoding)), edge_attr
 
     def _with_messages(
-        self, own: Tensor, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None
+        self, nodes: Tensor, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None
     ) -> Tensor:
-        """Return ``own`` (N, C) with the messages into each node added."""
+        """Return ``nodes`` (N, C) with the messages into each node added."""
         edge_attr = required_edge_attr("GINE", edge_attr)
         source, target = edge_index
         factor = factor_of("GINE", self.gate, encoding, edge_index)
         message = torch.relu(x.index_select(0, source) + edge_attr)
-        return own + scatter(message if factor is None else message * factor, target, dim_size=own.size(0))
+        return nodes + scatter(message if factor is None else message * factor, target, dim_size=nodes.size(0))

@@ -66,13 +66,13 @@ class PlainConv(nn.Module):
 
     def __init__(self, conv: nn.Module) -> None:
         super().__init__()
-        self.conv, self.own_loops = conv, bool(getattr(conv, "add_self_loops", False))
-        if self.own_loops:  # added here: in the convolution the host would wait for the device
+        self.conv, self.adds_loops = conv, bool(getattr(conv, "add_self_loops", False))
+        if self.adds_loops:  # added here: in the convolution the host would wait for the device
             conv.add_self_loops = False
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
-        used = with_own_loops(edge_index, None, x.size(0))[0] if self.own_loops else edge_index
+        used = replace_self_loops(edge_index, None, x.size(0))[0] if self.adds_loops else edge_index
         return self.conv(x, used), edge_attr
 
 
@@ -111,7 +111,7 @@ def factor_of(layer: str, gate: DistanceGate | None, encoding: Tensor | None, ed
     return refuse_encoding(layer, encoding) if gate is None else gate(encoding, edge_index)
 
 
-def with_own_loops(edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor | None]:
+def replace_self_loops(edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor | None]:
     """Replace the self loops of a graph by one for each node, after all other edges.
 
     As ``GATConv`` and ``GCNConv`` of torch_geometric with ``add_self_loops=True``, but the host does not wait for the
@@ -124,7 +124,7 @@ def with_own_loops(edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int)
 
     Shapes: edge_index (2, E), edge_attr (E, C) -> (2, E' + N), (E' + N, C), E' edges that are no loops.
     """
-    rows, looped = compute_once(edge_index, ("own loops", num_nodes), partial(_looped, edge_index, num_nodes))
+    rows, looped = compute_once(edge_index, ("self loops", num_nodes), partial(_looped, edge_index, num_nodes))
     if edge_attr is None:
         return looped, None
     if rows is not None:

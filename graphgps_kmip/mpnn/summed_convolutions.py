@@ -13,7 +13,7 @@ from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MessagePassing,
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import softmax
 
-from graphgps_kmip.mpnn.message_passing import with_own_loops
+from graphgps_kmip.mpnn.message_passing import replace_self_loops
 from graphgps_kmip.ops.propagation import WeightedEdges, adjacency, propagate, propagate_heads, unweighted
 
 # Edges times channels from which the lists pay for being sorted, and channels from which a pass over a list does.
@@ -105,7 +105,7 @@ class SummedGAT(GATConv):
         return propagate_heads(x, weight, unweighted(edge_index, len(x))).flatten(1) + self.bias
 
     def _add_loops(self, edge_index: Tensor, edge_score: Tensor | None, loops: int) -> tuple[Tensor, Tensor | None]:
-        return with_own_loops(edge_index, edge_score, loops) if self.with_loops else (edge_index, edge_score)
+        return replace_self_loops(edge_index, edge_score, loops) if self.with_loops else (edge_index, edge_score)
 
     def _edge_scores(self, edge_attr: Tensor | None) -> Tensor | None:
         if edge_attr is None or self.lin_edge is None:

@@ -181,7 +181,7 @@ def test_the_encoding_of_an_edge_is_appended_to_its_features(norm: bool) -> None
 
 
 def test_graphs_without_edges_get_an_empty_encoding() -> None:
-    none = torch.empty(2, 0, dtype=torch.long)
+    no_edges = torch.empty(2, 0, dtype=torch.long)
     for encoder, columns in (
         (ConstantEdgeEncoder(DIM), 1),
         (LinearEdgeEncoder(1, DIM), 1),
@@ -189,7 +189,7 @@ def test_graphs_without_edges_get_an_empty_encoding() -> None:
         (BondEncoder(BOND, DIM), 3),
         (edge_statistics(), 3),
     ):
-        empty = Data(x=torch.zeros(1, 1), edge_index=none, edge_attr=torch.empty(0, columns))
+        empty = Data(x=torch.zeros(1, 1), edge_index=no_edges, edge_attr=torch.empty(0, columns))
         empty.edge_pestat_ERE = torch.empty(0, 2)
         assert encoder(Batch.from_data_list([empty])).edge_attr.shape == (0, DIM)
 
@@ -202,10 +202,6 @@ def changed(batch: Batch, **attributes: Any) -> Batch:
 
 REFUSED = {
     "a node type": (lambda: TypeDictNodeEncoder(7, DIM)(batch_of(torch.tensor([0, 7, 1]))), "encoder_num_types is 7"),
-    "an edge type": (
-        lambda: TypeDictEdgeEncoder(7, DIM)(batch_of(torch.ones(3, 1), torch.tensor([0, 7, 1, 0]))),
-        r"dataset\.edge_encoder_num_types is 7",
-    ),
     "no node types": (lambda: TypeDictNodeEncoder(0, DIM), r"dataset\.node_encoder_num_types must be at least 1"),
     "two types": (lambda: TypeDictNodeEncoder(3, DIM)(batch_of(torch.zeros(3, 2, dtype=torch.long))), "one type a row"),
     "no edge features": (lambda: LinearEdgeEncoder(1, DIM)(batch_of(torch.ones(3, 1))), "DummyEdge"),
@@ -221,10 +217,6 @@ REFUSED = {
     "no superpixels": (
         lambda: SuperpixelNodeEncoder(VOC_NODE, DIM)(batch_of(torch.ones(3, 1))),
         r"x must be \(rows, 14\).*\(3, 1\).*edge_wt_region_boundary",
-    ),
-    "no region boundaries": (
-        lambda: SuperpixelEdgeEncoder(COCO_EDGE, DIM)(batch_of(torch.ones(3, 1))),
-        "COCOEdge needs edge features.*DummyEdge",
     ),
     "a width": (lambda: DegreeEncoder(8, 2, dim_pe=8), "posenc_Degree needs dim_pe from 1 to 7"),
     "no degrees": (lambda: DegreeEncoder(8, 2, dim_pe=4)(batch_of(torch.ones(3, 2))), "posenc_Degree.enable True"),

@@ -56,7 +56,6 @@ def layer() -> BiasedFullAttention:
 
 
 def weights_by_the_formula(attention: BiasedFullAttention, x: Tensor, context: GraphContext) -> Tensor:
-    """Score by score, over the nodes of all graphs: (H, N, N)."""
     q, k, _ = attention.attention.qkv(x).unflatten(1, (3, HEADS, -1)).unbind(1)
     score = torch.full((HEADS, len(x), len(x)), -torch.inf, dtype=torch.float64)
     for i, j in (context.batch[:, None] == context.batch).nonzero().tolist():

@@ -177,7 +177,6 @@ BATCHES = [[5, 3, 1, 0, 2, 7, 7, 11, 8], [13], [2], [12, 12], [16, 9, 23, 31, 1,
 
 
 def by_sums(x: Tensor, filters: Tensor, sizes: list[int]) -> Tensor:
-    """Equation 3, by the matrix of the taps of each size."""
     distinct = sorted(set(sizes) - {0})
     matrices = {len(taps): circulant(taps) for taps in filters.split(distinct)} if distinct else {}
     graphs = [torch.einsum("cti,ic->tc", matrices[len(graph)], graph) for graph in x.split(sizes) if len(graph)]
@@ -209,7 +208,6 @@ def test_it_equals_the_sum_over_all_places(sizes: list[int]) -> None:
 
 
 def gates_of(sizes: list[int], gate_first: bool, num_gates: int = 3) -> tuple[Tensor, Tensor, SizeGroups]:
-    """Gates and value, and filters, of two channels."""
     torch.manual_seed(0)
     groups, num_filters = context_of(sizes).size_groups, num_gates - gate_first
     shapes = (sum(sizes), 2 * (num_gates + 1)), (groups.num_rows, 2 * num_filters)

@@ -54,7 +54,6 @@ def call(
 def results(
     tensors: list[Tensor | None], ptr: Tensor, index: Tensor | None, *args: Any, **options: Any
 ) -> list[Tensor]:
-    """Return the outputs and the gradients of all inputs, with one dropout mask for both forms."""
     torch.manual_seed(5)
     outputs = [out for out in call(tensors, ptr, index, *args, **options) if out is not None]
     torch.manual_seed(7)

@@ -54,7 +54,6 @@ def random_nodes(size: int = 26) -> Tensor:
 
 
 def project(attention: KMIPAttention, x: Tensor) -> list[Tensor]:
-    """Return queries, keys and values (N, H, D)."""
     return [linear(x).unflatten(1, (2, -1)) for linear in (attention.query, attention.key, attention.value)]
 
 

@@ -28,7 +28,6 @@ Inputs = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
 def numbers(context: GraphContext, num_heads: int, dim: int, parts: str = PARTS[0], size: float = 1.0) -> Inputs:
-    """Random qkv, key_bias, theta and phi; None for what is not among the parts."""
     num_nodes, rows = len(context.batch), (num_heads, context.num_pairs)
     shapes = {"key_bias": (num_nodes, num_heads), "theta": rows, "phi": rows}
     qkv = size * torch.randn(num_nodes, 3 * num_heads * dim, dtype=torch.float64)

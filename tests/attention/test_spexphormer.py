@@ -237,7 +237,6 @@ NAMES = {
 
 
 def rename(name: str) -> str:
-    """Return our name of a recorded parameter."""
     for old, new in NAMES.items():
         if old in name:
             before, _, after = name.partition(old)
@@ -257,7 +256,6 @@ def state_of(inputs: dict[str, Tensor]) -> ExphormerState:
 
 
 def sampled(inputs: dict[str, Tensor], layer: int) -> tuple[Tensor, int, Tensor]:
-    """Return edges, number of targets and vectors of the kinds of edges of a layer."""
     kind = inputs[f"edge_type_layer_{layer}"]
     types = inputs.get("edge_embeddings", kind)
     row = torch.arange(len(kind)) if kind.is_floating_point() else kind
@@ -299,8 +297,6 @@ def test_attention_along_sampled_edges_matches_the_recorded_one(name: str) -> No
 
 
 class Stack(nn.ModuleList):
-    """Layers, called one after the other."""
-
     def whole(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         x, states = inputs["x"], (state_of(inputs),)
         for layer in self:

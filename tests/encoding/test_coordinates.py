@@ -19,7 +19,6 @@ def city() -> tuple[Tensor, Tensor]:
 
 
 def reference(features: list[list[float]], train: list[bool]) -> list[list[float]]:
-    """Compute the paper's formulas one number at a time."""
     training_rows = [row for row, trains in zip(features, train, strict=True) if trains]
     result = []
     for row in features:

@@ -68,7 +68,6 @@ def edge_statistics(norm_width: int | None = 3) -> OnEdges:
 
 
 def cases() -> dict[str, tuple[nn.Module, str, Batch]]:
-    """Encoder, attribute it sets, batch it reads."""
     x, e = torch.randn(3, 2), torch.randn(4, 3)
     scales = [torch.tensor(scale.mean) for scale in (VOC_NODE, VOC_EDGE)]
     superpixels = batch_of(scales[0] + torch.rand(3, 14), scales[1] + torch.rand(4, 2))

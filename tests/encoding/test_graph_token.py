@@ -24,7 +24,6 @@ def graph(num_nodes: int, seed: int = 0) -> Data:
 
 
 def batched(graphs: list[Data]) -> Batch:
-    """With a bias for each pair of nodes."""
     batch = Batch.from_data_list(graphs)
     batch.pair_index = all_pairs(first_nodes(batch))
     sources = batch.x[batch.pair_index[0], :HEADS]

@@ -34,7 +34,6 @@ def named(graph: nx.Graph) -> tuple[Tensor, int]:
 
 
 def matrix_of(edge_index: Tensor, num_nodes: int, norm: str) -> Tensor:
-    """The definition, entry by entry."""
     adjacency = torch.zeros(num_nodes, num_nodes, dtype=torch.float64)
     for i, j in edge_index.T.tolist():
         if i != j:

@@ -24,7 +24,6 @@ def undirected(*pairs: tuple[int, int]) -> Tensor:
 
 
 def random_graph(num_nodes: int, num_edges: int, seed: int = 0) -> Tensor:
-    """Repeated edges, self-loops and edges without their reverse are among them."""
     return torch.randint(num_nodes, (2, num_edges), generator=torch.Generator().manual_seed(seed))
 
 

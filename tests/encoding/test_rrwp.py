@@ -68,7 +68,6 @@ SETTINGS = {
 
 
 def walked(edge_index: Tensor, num_nodes: int, walks: RRWP) -> tuple[list[list[list[float]]], list[int]]:
-    """Return value [i][j] of each channel and the degrees, by loops over edges and nodes."""
     counts = [[0.0] * num_nodes for _ in range(num_nodes)]
     for source, target in edge_index.T.tolist():
         counts[source][target] += 1
@@ -214,7 +213,6 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 
 def batch_of_all() -> tuple[Tensor, Tensor]:
-    """Edges and ptr of all graphs of the dense form's tests, one after the other."""
     ptr = torch.tensor([0, *(size for _, size in GRAPHS.values())]).cumsum(0)
     return torch.cat([edges + start for (edges, _), start in zip(GRAPHS.values(), ptr, strict=False)], dim=1), ptr
 

@@ -1,6 +1,6 @@
 """Train what a YAML file describes: ``python main.py --cfg FILE [flags] [key value ...]``."""
 
-# What is imported here is there in a moment: help, and mistakes that show in the words and files alone, need no torch.
+# No torch is imported here: help, and mistakes in the arguments and files alone, take a moment.
 from __future__ import annotations
 
 import argparse
@@ -17,8 +17,8 @@ from graphgps_kmip.common.yaml_files import parse_overrides, read_yaml
 from graphgps_kmip.errors import DIVERGED_CODE, ConfigError, TrainingDiverged, is_users, one_line
 
 
-def parse(words: list[str]) -> argparse.Namespace:
-    """Return the parsed command line; keys and values, before, between and after which flags may stand, in ``opts``."""
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Return the parsed command line; keys and values, which flags may precede, separate and follow, in ``opts``."""
     about = __doc__.replace("python main.py", train_command())
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cfg", dest="cfg_file", type=Path, help="the YAML file")
@@ -37,7 +37,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--data", metavar="NAME", help="print the data sheet of a data set, and stop")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values, such as gt.kmip.k 20")
-    args = parser.parse_args(words)
+    args = parser.parse_args(argv)
     while (place := _next_flag(args)) is not None:
         settings = args.opts[:place]
         parser.parse_args(args.opts[place:], args)
@@ -46,14 +46,16 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def _next_flag(args: argparse.Namespace) -> int | None:
-    """Return where the first flag stands in the place of a key: what follows a key is its value, whatever it is."""
+    """Return the index of the first flag in the place of a key: what follows a key is its value, whatever it is."""
     step = 2 if args.list is None else 1  # of `--list`, these are names
     places = range(0, len(args.opts), step)
     return next((place for place in places if args.opts[place].startswith("--") and args.opts[place] != "--"), None)
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse, before anything is imported that takes seconds, what can never become a config.
+    """Refuse what can never become a config, before anything is imported that takes seconds.
+
+    A key that is there twice is left to the config's loading, which warns of it.
 
     Raises:
         ConfigError: the YAML file is missing, unreadable, not valid or not given; the tail is not keys and values; or
@@ -62,33 +64,28 @@ def check(args: argparse.Namespace) -> None:
     if args.cfg_file is None and args.list is None and not args.data:
         raise ConfigError("--cfg is missing: give a YAML file, such as configs/quickstart/digits-kmip.yaml (or --list)")
     if args.cfg_file is not None:
-        found = find_config(args.cfg_file)
-        if args.mark_done and found != args.cfg_file:
-            raise ConfigError(f"--mark_done: {found} is the package's own file: copy it here, or leave the flag out")
-        if not found.is_fifo():  # as of `--cfg <(...)`, which can be read once
-            read_yaml(found, "--cfg", on_duplicate=_leave_to_loading)
+        file = find_config(args.cfg_file)
+        if args.mark_done and file != args.cfg_file:
+            raise ConfigError(f"--mark_done: {file} is the package's own file: copy it here, or leave the flag out")
+        if not file.is_fifo():  # as of `--cfg <(...)`, which can be read once
+            read_yaml(file, "--cfg", on_duplicate=lambda *_: None)
     if args.list is None:
-        list(parse_overrides(args.opts, _leave_to_loading))
+        list(parse_overrides(args.opts, lambda *_: None))
 
 
-def _leave_to_loading(line: int, key: str) -> None:
-    """Do nothing about a key that is there twice: the config's loading warns of it."""
+def run(argv: list[str] | None = None) -> int:
+    """Run a command line, by default that of the process.
 
-
-def run(words: list[str] | None = None) -> int:
-    """Return the exit code: 0, 2 after a mistake of the user's, 3 if the training diverged, 130 after Ctrl-C.
-
-    A mistake and a divergence are printed in one line.
-
-    Args:
-        words (default: those of the process): of the command line.
+    Returns:
+        0, 2 after a mistake of the user's, 3 if the training diverged, 130 after Ctrl-C. A mistake and a divergence
+        are printed in one line.
     """
-    args = parse(sys.argv[1:] if words is None else words)
+    args = parse(sys.argv[1:] if argv is None else argv)
     try:
         check(args)
         with _silent_ctrl_c():
             from graphgps_kmip.gym.experiment import carry_out
-        log_to_screen()  # from here on: the registration logs what concerns nobody who trains
+        log_to_screen()  # after the registration, whose log concerns nobody who trains
         carry_out(args)
     except KeyboardInterrupt:  # in training the loop itself saves and exits
         print("stopped; no training was under way", file=sys.stderr)
@@ -108,14 +105,14 @@ def run(words: list[str] | None = None) -> int:
 @contextmanager
 def _silent_ctrl_c() -> Iterator[None]:
     """Let Ctrl-C end the process without a traceback, while modules are imported for seconds."""
-    ours = threading.current_thread() is threading.main_thread()
-    ours = ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if ours:
+    is_main = threading.current_thread() is threading.main_thread()
+    is_default = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_default:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
     finally:
-        if ours:
+        if is_default:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

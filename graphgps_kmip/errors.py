@@ -1,9 +1,8 @@
 """Exception types for mistakes that a user can fix: each message is one line with what is wrong, where, how to fix it.
 
-The command line decides by these types alone: a `UserError` (and what the operating system refuses, `OSError`, or a
-lack of memory) is printed as one line, anything else is a fault of the program and keeps its traceback. The types are
-also the built-in ones that library users expect (`ValueError`, `RuntimeError`), and their only argument is the
-message, so that they pass through pickle: from DataLoader workers, process pools and distributed ranks.
+The command line decides by these types alone: a `UserError`, an `OSError` or a lack of memory is printed as one line,
+anything else is a bug and keeps its traceback. The only argument is the message, so that they pass through pickle, from
+DataLoader workers and process pools.
 """
 
 from __future__ import annotations
@@ -71,21 +70,21 @@ NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "std
 _NO_PARTNER = ("Connection closed by peer", "Connection reset by peer", "remote process exited")
 
 
-def is_left_alone(error: BaseException) -> bool:
+def lost_partner(error: BaseException) -> bool:
     """Return whether an error is that another process of the same run ended, in a collective that waited for it."""
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_PARTNER)
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_PARTNER)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that memory is exhausted, on the CPU or on an accelerator."""
     return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(words in str(error).lower() for words in NO_MEMORY)
+        isinstance(error, RuntimeError) and any(text in str(error).lower() for text in NO_MEMORY)
     )
 
 
 def is_users(error: BaseException) -> bool:
     """Return whether an error is one that a user can fix, rather than a bug: by its type alone."""
-    return isinstance(error, (UserError, OSError)) or is_out_of_memory(error) or is_left_alone(error)
+    return isinstance(error, (UserError, OSError)) or is_out_of_memory(error) or lost_partner(error)
 
 
 def report_mistakes(main: Callable[[list[str]], int]) -> Callable[[list[str]], int]:
@@ -107,26 +106,22 @@ def report_mistakes(main: Callable[[list[str]], int]) -> Callable[[list[str]], i
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error's message as one line that says what is wrong, for the command line.
-
-    A DataLoader raises a worker's error again with the worker's traceback as its message: of that, the last line with
-    the original message is kept.
-    """
+    """Return an error's message as one line for the command line; of a DataLoader worker's traceback, its last line."""
     text = str(error)
     if "Original Traceback (most recent call last):" in text:
         module = "" if type(error).__module__ == "builtins" else f"{type(error).__module__}."
         text = text.rpartition(f"\n{module}{type(error).__qualname__}: ")[2]  # how the last entry begins
     if isinstance(error, OSError) and not isinstance(error, UserError):
-        return _of_system(error)
-    if is_left_alone(error) and not isinstance(error, UserError):
+        return _describe_system_error(error)
+    if lost_partner(error) and not isinstance(error, UserError):
         return "another process of this run ended: its own error line or traceback, here or in its log, says why"
     if is_out_of_memory(error) and not isinstance(error, UserError):
-        said = f" ({' '.join(text.split())[:160]})" if text else ""
-        return f"out of memory{said}: a smaller train.batch_size, model or data set needs less"
+        detail = f" ({' '.join(text.split())[:160]})" if text else ""
+        return f"out of memory{detail}: a smaller train.batch_size, model or data set needs less"
     return " ".join(text.split()) or type(error).__name__
 
 
-def _of_system(error: OSError) -> str:
+def _describe_system_error(error: OSError) -> str:
     places = " -> ".join(str(place) for place in (error.filename, error.filename2) if place is not None)
     reason = error.strerror or " ".join(str(error).split()) or type(error).__name__
     hints = {

@@ -1,8 +1,8 @@
-"""Allowed values of settings: ranges, choices and lengths, declared beside the default that they belong to.
+"""Allowed values of settings: ranges, choices and lengths, declared with the default that they belong to.
 
 In a component's signature a rule is an annotation, ``k: Annotated[int, Range(1)] = 10``; in a table of config keys it
-stands beside the default, ``"gt.layers": Default(3, LAYERS)``. A rule says in words what it allows (``str(rule)``), and
-`refusal` why it refuses a value. Rules do not convert: types are those of the default.
+is part of the default, ``"gt.layers": Default(3, LAYERS)``. ``str(rule)`` says what a rule allows, and `refusal` why it
+refuses a value. Rules do not convert: types are those of the default.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Default:
 
 
 def default_of(entry: Any) -> Any:
-    """Return the default of a table's entry, which may stand alone or with its rule."""
+    """Return the default of a table's entry, which may be alone or have a rule."""
     return entry.value if isinstance(entry, Default) else entry
 
 
@@ -70,7 +70,6 @@ class Range:
         return over and under
 
     def __str__(self) -> str:
-        """Return the range in words."""
         kind = "a whole number" if self.whole else "a finite number"
         if self.low is not None and self.high is not None and not (self.above or self.below):
             return f"{kind} from {self.low} to {self.high}"
@@ -97,9 +96,8 @@ class Choice:
         return any(type(value) is type(name) and value == name for name in self.all())
 
     def __str__(self) -> str:
-        """Return the names as a list."""
         names = [repr(name) if name in ("", None) else str(name) for name in self.all()]
-        return names[0] if len(names) == 1 else f"one of {', '.join(names)}"
+        return " or ".join(names) if len(names) == 1 or self == FLAG else f"one of {', '.join(names)}"
 
 
 @dataclass(frozen=True)
@@ -121,7 +119,6 @@ class Text:
         )
 
     def __str__(self) -> str:
-        """Return the rule in words."""
         parts = f" and {self.part} in each part of a path" if self.part < self.limit else ""
         kind = "text" if self.empty else "non-empty text"
         return f"{kind} without control characters, of at most {self.limit} bytes{parts}"
@@ -129,18 +126,17 @@ class Text:
 
 @dataclass(frozen=True)
 class Pattern:
-    """Text that a regular expression matches as a whole; ``words`` say which texts these are."""
+    """Text that a regular expression matches as a whole; the description says which texts these are."""
 
     pattern: str
-    words: str
+    description: str
 
     def allows(self, value: Any) -> bool:
         """Return whether the value is such a text."""
         return isinstance(value, str) and re.fullmatch(self.pattern, value) is not None
 
     def __str__(self) -> str:
-        """Return the rule in words."""
-        return self.words
+        return self.description
 
 
 @dataclass(frozen=True)
@@ -166,7 +162,6 @@ class Each:
         )
 
     def __str__(self) -> str:
-        """Return the rule in words."""
         length = f"{self.low}" if self.low == self.high else f"{self.low} to {self.high}"
         return f"a list of {length} entries, each {self.rule}"
 
@@ -182,21 +177,7 @@ class Either:
         return any(rule.allows(value) for rule in self.rules)
 
     def __str__(self) -> str:
-        """Return the rules in words."""
         return " or ".join(map(str, self.rules))
-
-
-@dataclass(frozen=True)
-class Flag:
-    """True or False."""
-
-    def allows(self, value: Any) -> bool:
-        """Return whether the value is a bool."""
-        return isinstance(value, bool)
-
-    def __str__(self) -> str:
-        """Return the rule in words."""
-        return "True or False"
 
 
 @dataclass(frozen=True)
@@ -210,7 +191,6 @@ class Registered:
         return Text(1000).allows(value)
 
     def __str__(self) -> str:
-        """Return the rule in words."""
         return f"a name ({self.where})"
 
 
@@ -224,9 +204,8 @@ def optional(rule: Rule) -> Either:
     return Either((rule, Choice((None,))))
 
 
-# Ranges that many settings share. The upper ends are far above any use: they turn a slip of a digit into one line,
-# where the machine would otherwise allocate, or count, without an end in sight.
-FLAG = Flag()
+# Ranges that many settings share. The upper bounds catch typos (an extra digit) before they exhaust memory.
+FLAG = Choice((True, False))
 COUNT = whole(1, 10**9)
 NATURAL = whole(0, 10**9)
 WIDTH = whole(1, 65_536)

@@ -36,8 +36,8 @@ class AttentionTraits:
     """What an attention does not promise, and where its dropout is.
 
     Args:
-        breaks (tuple[str], optional): Laws that it does not promise, such as ``"permutation"``; the law tests skip
-            these and say so. (default: ``()``)
+        breaks (tuple[str], optional): Laws that it does not promise, such as ``"permutation"``, which the law tests
+            skip. (default: ``()``)
         zero_grad (tuple[str], optional): Patterns of parameters whose gradient is zero by mathematics, such as a key
             bias under softmax. (default: ``()``)
         dropout (str, optional): Key below ``gt`` of its dropout. (default: ``"attn_dropout"``)
@@ -52,53 +52,31 @@ class AttentionTraits:
 
 @dataclass(frozen=True)
 class LossTraits:
-    """Tasks of a loss.
-
-    Args:
-        tasks (tuple[str], optional): Names as of ``Task.name`` that it fits; not given where the component is a mapping
-            from tasks to functions. (default: ``()``)
-    """
+    """Tasks of a loss, names as of ``Task.name``; none where the component is a mapping from tasks to functions."""
 
     tasks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class MetricTraits(LossTraits):
-    """Tasks and direction of a metric.
-
-    Args:
-        maximize (bool, optional): Larger is better. (default: ``True``)
-    """
+    """Tasks of a metric, and whether larger is better."""
 
     maximize: bool = True
 
 
 @dataclass(frozen=True)
 class SchedulerTraits:
-    """How a learning rate schedule is stepped.
-
-    Args:
-        needs_metric (bool, optional): With the validation loss of the epoch, ``step(loss)``. (default: ``False``)
-    """
+    """Whether a learning rate schedule is stepped with the validation loss of the epoch, ``step(loss)``."""
 
     needs_metric: bool = False
 
 
-def _no_reasons(problem: Any) -> list[str]:  # noqa: ARG001
-    return []
-
-
 @dataclass(frozen=True)
 class SearchTraits:
-    """Which problems a search backend is for.
+    """Functions of a problem: why a search backend cannot solve it, and why ``auto`` passes over it."""
 
-    Args:
-        not_supported_reasons (callable, optional): Problem -> why it cannot solve it. (default: none)
-        not_preferred_reasons (callable, optional): Problem -> why ``auto`` passes over it. (default: none)
-    """
-
-    not_supported_reasons: Callable[[Any], list[str]] = _no_reasons
-    not_preferred_reasons: Callable[[Any], list[str]] = _no_reasons
+    not_supported_reasons: Callable[[Any], list[str]] = lambda _: []
+    not_preferred_reasons: Callable[[Any], list[str]] = lambda _: []
 
 
 @dataclass(frozen=True)
@@ -125,29 +103,18 @@ class Kind:
 
 
 # gt.n_heads, posenc_EquivStableLapPE.enable, and keys of prep
-_OF_BRANCHES = ("heads", "equivstable_pe", "num_virt_node", "add_edge_index", "use_exp_edges")
-_OF_HEADS = ("plan", "num_layers", "pooling", "dropout", "act")
+_BRANCH_ARGUMENTS = ("heads", "equivstable_pe", "num_virt_node", "add_edge_index", "use_exp_edges")
+_NODES, _EDGES = "dataset.node_encoder_name", "dataset.edge_encoder_name"
+_HEAD_ARGUMENTS = ("plan", "num_layers", "pooling", "dropout", "act")
 KINDS: dict[str, Kind] = {
-    "attention": Kind("attention", "gt.layer_type", "gt.{}", AttentionTraits, part=True, given=_OF_BRANCHES),
-    "message_passing": Kind("message passing", "gt.layer_type", "gt.{}", part=True, given=_OF_BRANCHES),
+    "attention": Kind("attention", "gt.layer_type", "gt.{}", AttentionTraits, part=True, given=_BRANCH_ARGUMENTS),
+    "message_passing": Kind("message passing", "gt.layer_type", "gt.{}", part=True, given=_BRANCH_ARGUMENTS),
     "network": Kind("network", "model.type", "network.{}", given=("plan",)),
-    "node_encoder": Kind(
-        "node encoder",
-        "dataset.node_encoder_name",
-        "node_encoder.{}",
-        part=True,
-        given=("plan", "dim_in", "num_types"),
-    ),
-    "edge_encoder": Kind(
-        "edge encoder",
-        "dataset.edge_encoder_name",
-        "edge_encoder.{}",
-        part=True,
-        given=("plan", "edge_dim", "num_types"),
-    ),
-    "encoding": Kind("encoding", "dataset.node_encoder_name", "posenc_{!s}", part=True, given=("name",)),
+    "node_encoder": Kind("node encoder", _NODES, "node_encoder.{}", part=True, given=("plan", "dim_in", "num_types")),
+    "edge_encoder": Kind("edge encoder", _EDGES, "edge_encoder.{}", part=True, given=("plan", "edge_dim", "num_types")),
+    "encoding": Kind("encoding", _NODES, "posenc_{!s}", part=True, given=("name",)),
     "dataset": Kind("data set", "dataset.format"),
-    "head": Kind("head", "gnn.head", "head.{}", given=_OF_HEADS),
+    "head": Kind("head", "gnn.head", "head.{}", given=_HEAD_ARGUMENTS),
     "pooling": Kind("pooling", "model.graph_pooling"),
     "activation": Kind("activation", "gnn.act"),
     "loss": Kind("loss", "model.loss_fun", "loss.{}", LossTraits),
@@ -230,29 +197,31 @@ def register(
     row = look_up_kind(kind)
     if component is None:
         return partial(register, kind, name, aliases=aliases, summary=summary, **traits)
-    known = [field.name for field in fields(row.traits)]
+    names = [field.name for field in fields(row.traits)]
     for trait in traits:
-        if trait not in known:
-            raise ConfigError(f"register {kind} {name!r}: no argument {trait!r}.{suggest(trait, [*known, 'aliases'])}")
+        if trait not in names:
+            raise ConfigError(f"register {kind} {name!r}: no argument {trait!r}.{suggest(trait, [*names, 'aliases'])}")
     if not isinstance(name, str) or not name or (row.part and (set(name) & set("+.") or name == "None")):
         raise ConfigError(
-            f"register {kind}: {name!r} is no name: {row.key} joins names by a plus, keys have dots, and None is none"
+            f"register {kind}: invalid name {name!r}: {row.key} joins names by a plus, keys have dots, and None is none"
         )
     spec = Spec(kind, name, component, summary or _summary(component), tuple(aliases), row.traits(**traits))
-    for one in (name, *spec.aliases):
-        taken = named(*_sharing(kind)).get(one)
-        if taken is not None and taken.component is not component:
-            raise ConfigError(
-                f"register {kind}: the name {one!r} is taken by the {taken.kind} {_origin(taken.component)}: choose "
-                "another"
-            )
-    for other in named(*_sharing(kind)).values() if spec.group else ():
+    # the kinds whose names are values of one key: of these, a name has one meaning
+    branches = ("attention", "message_passing")
+    others = named(*(branches if kind in branches else (kind,)))
+    for alias in (name, *spec.aliases):
+        other = others.get(alias)
+        if other is not None and other.component is not component:
+            origin = getattr(other.component, "__name__", None) or getattr(other.component, "title", other.name)
+            taken = f"the name {alias!r} is taken by the {other.kind} {origin}"
+            raise ConfigError(f"register {kind}: {taken}: choose another")
+    for other in others.values() if spec.group else ():
         if other.group == spec.group and other.name != name:
             raise ConfigError(f"register {kind}: {name!r} and {other.name!r} would share {spec.group}: choose another")
     spec.options  # noqa: B018 (what cannot be listed is refused here, not when a YAML file names it)
     _SPECS[kind][name] = spec
-    for tell in _WATCHERS:
-        tell(spec)
+    for watcher in _WATCHERS:
+        watcher(spec)
     return component
 
 
@@ -267,20 +236,16 @@ def register_attention(
     register("attention", name, component, breaks=breaks, zero_grad=zero_grad)
 
 
-def watch(tell: Callable[[Spec], None]) -> None:
+def watch(watcher: Callable[[Spec], None]) -> None:
     """Call a function with every registry entry: those of now, and each later one when it is registered."""
     for specs in _SPECS.values():
         for spec in specs.values():
-            tell(spec)
-    _WATCHERS.append(tell)
+            watcher(spec)
+    _WATCHERS.append(watcher)
 
 
 def look_up_kind(kind: str) -> Kind:
-    """Return a row of `KINDS`.
-
-    Raises:
-        ConfigError: no such kind; near misses are suggested.
-    """
+    """Return a row of `KINDS`; an unknown kind is an error with near misses."""
     if kind not in KINDS:
         raise ConfigError(f"register: unknown kind {kind!r}.{suggest(str(kind)[:100], KINDS)}")
     return KINDS[kind]
@@ -340,15 +305,15 @@ def build(
     Raises:
         ConfigError: a value that the component does not allow; names the config group.
     """
-    chosen = bind(spec.component, settings, spec.group, given)
+    arguments = bind(spec.component, settings, spec.group, given)
     keys = {"num_heads": "gt.n_heads", "dropout": f"gt.{getattr(spec.traits, 'dropout', 'dropout')}"}
     with naming_group(spec.group, keys):
-        return spec.component(*positional, **chosen)
+        return spec.component(*positional, **arguments)
 
 
 @contextmanager
 def naming_group(group: str, arguments: Mapping[str, str] = {}) -> Iterator[None]:  # noqa: B006
-    """Raise a component's `InputError` again as a `ConfigError` that names the config group behind its arguments.
+    """Raise a component's `InputError` again as a `ConfigError` that names the config group of its arguments.
 
     Args:
         group (str): Full key of the component's config group.
@@ -362,14 +327,5 @@ def naming_group(group: str, arguments: Mapping[str, str] = {}) -> Iterator[None
         raise ConfigError(f"{'' if group in text else f'{group}: '}{text}{f' ({keys})' if keys else ''}") from error
 
 
-def _sharing(kind: str) -> list[str]:
-    """Return the kinds whose names stand in one key: of these, a name has one meaning."""
-    return [kind, *({"attention", "message_passing"} - {kind} if kind in ("attention", "message_passing") else ())]
-
-
 def _summary(component: Any) -> str:
     return (getattr(component, "summary", None) or inspect.getdoc(component) or "(no docstring)").splitlines()[0]
-
-
-def _origin(component: Any) -> str:
-    return getattr(component, "__name__", None) or getattr(component, "title", type(component).__name__)

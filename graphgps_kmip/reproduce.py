@@ -16,7 +16,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,40 +50,31 @@ if TYPE_CHECKING:
 
 ROOT = Path.cwd()  # where jobs run and results go
 MANIFESTS = own_files() / "run/experiments"
-HELP = {
-    "list": "every experiment: what it makes and costs, and how much of it is done",
-    "plan": "the exact commands of experiments, and the run status of each",
-    "run": "run what is missing: resumes what was interrupted, repeats what failed, skips what is done",
-    "table": "the tables of experiments: our numbers beside the printed ones",
-    "figure": "draw the figures of experiments into the folder of results",
-    "report": "write one HTML page of everything that is done",
-    "publish": "write what searches chose and its runs reached into run/experiments/published",
-}
 BUSY = 0.5  # mean number of processes that ran in the last minute, from which a timing is warned of
 FORMATS = ("md", "tex", "csv", "html")
 
 
 def list_experiments(args: argparse.Namespace) -> int:
-    """Print every experiment."""
-    known = experiments(args).values()
+    """Print every experiment: what it makes and costs, and how much of it is done."""
+    every = experiments(args).values()
     if args.markdown:
-        print(experiment_markdown(known))
+        print(experiment_markdown(every))
         return 0
     width, out = shutil.get_terminal_size((120, 24)).columns, ROOT / args.out
-    print(experiment_table(known, lambda one: extent(one, out, hash_of), width))
+    print(experiment_table(every, lambda experiment: extent(experiment, out, hash_of), width))
     return 0
 
 
 def plan(args: argparse.Namespace) -> int:
-    """Print the commands of some experiments."""
-    jobs = with_pending_needs(asked(args))
+    """Print the exact commands of experiments, and the run status of each."""
+    jobs = with_pending_needs(select_jobs(args))
     print("\n".join(plan_lines(jobs)))
     print(f"# {plan_summary(args.ids, jobs)}")
     return 0
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run what is missing of some experiments."""
+    """Run what is missing: resumes what was interrupted, repeats what failed, skips what is done."""
     if bool(args.nodes) != bool(args.gpus_per_node) or (args.nodes and not args.slurm):
         raise ManifestError("--nodes and --gpus-per-node go together, and with --slurm")
     if args.search:
@@ -92,13 +83,13 @@ def run(args: argparse.Namespace) -> int:
                 "--search runs on this machine alone: leave out --slurm, --slurm-dry-run, --job and --timing"
             )
         return run_searches(args)
-    jobs = timings(args) if args.timing else asked(args)
+    jobs = timings(args) if args.timing else select_jobs(args)
     if args.slurm or args.slurm_dry_run:
         return run_on_slurm(jobs, place(args), args)
     print(plan_summary(args.ids, with_pending_needs(jobs)), flush=True)
     results = run_jobs(jobs, setup(args), sys.stdout)
     print(summary(results))
-    return 0 if all(one.outcome is Outcome.DONE for one in results) else 1
+    return 0 if all(result.outcome is Outcome.DONE for result in results) else 1
 
 
 def timings(args: argparse.Namespace) -> list[Job]:
@@ -106,7 +97,7 @@ def timings(args: argparse.Namespace) -> list[Job]:
     if args.slurm or args.slurm_dry_run or args.job or args.seeds or args.jobs > 1:
         raise ManifestError("--timing trains one seed at a time: leave out --slurm, --job, --seeds and --jobs")
     args.seeds = 1
-    jobs = [job for job in asked(args) if job.command is None]
+    jobs = [job for job in select_jobs(args) if job.command is None]
     if not jobs:
         raise ManifestError(f"--timing: {' '.join(args.ids)} has no trainings here")
     if (load := os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0) > BUSY:
@@ -117,22 +108,21 @@ def timings(args: argparse.Namespace) -> list[Job]:
 def run_searches(args: argparse.Namespace) -> int:
     """Search the hyper-parameters of some experiments."""
     ranges, runner = load_ranges(*folders("ranges")), runner_of(place(args), setup(args), sys.stdout)
-    finished = True
-    known = manifest()
-    for one in [part for key in args.ids for part in list_members(known, key, ",".join(args.only), args.seeds)]:
-        options = {"trials": args.trials, "together": args.jobs, "sample": args.sample}
-        for outcome in run_search(one, args.search, ranges, runner, ROOT / args.out, **options):
+    finished, every = True, manifest()
+    options = {"trials": args.trials, "together": args.jobs, "sample": args.sample}
+    for member in [part for key in args.ids for part in list_members(every, key, ",".join(args.only), args.seeds)]:
+        for outcome in run_search(member, args.search, ranges, runner, ROOT / args.out, **options):
             print(f"{outcome.line}\n  trial log: {outcome.log}")
             finished &= outcome.finished
     return 0 if finished else 1
 
 
 def table(args: argparse.Namespace) -> int:
-    """Print the tables of some experiments; of one that is made of others also the models' ranks over all of them."""
+    """Print the tables of experiments: our numbers next to the printed ones."""
     from graphgps_kmip.report.table_formats import FORMATS
     from graphgps_kmip.report.table_notes import rank_notes
 
-    for experiment, tables in chosen(args):
+    for experiment, tables in select_tables(args):
         if not tables:
             raise ManifestError(f"{experiment.id} makes no tables; `list` says what it makes")
         for built in tables.values():
@@ -143,10 +133,10 @@ def table(args: argparse.Namespace) -> int:
 
 
 def figure(args: argparse.Namespace) -> int:
-    """Draw the figures of some experiments."""
+    """Draw the figures of experiments into the folder of results."""
     from graphgps_kmip.report.draw_figure import draw_figure
 
-    for experiment, tables in chosen(args):
+    for experiment, tables in select_tables(args):
         if not experiment.figures:
             raise ManifestError(f"{experiment.id} makes no figures; `list` says what it makes")
         for spec in experiment.figures.values():
@@ -155,32 +145,32 @@ def figure(args: argparse.Namespace) -> int:
 
 
 def report(args: argparse.Namespace) -> int:
-    """Write the page of everything that is done."""
+    """Write one HTML page of everything that is done."""
     from graphgps_kmip.report.report_page import write_page
 
-    known, printed = experiments(args), load_printed(*folders("printed"))
-    print(write_page(known, printed, ROOT / args.out, hash_of, args.published))
+    every, printed = experiments(args), load_printed(*folders("printed"))
+    print(write_page(every, printed, ROOT / args.out, hash_of, args.published))
     return 0
 
 
 def publish(args: argparse.Namespace) -> int:
-    """Write what the searches of some experiments chose, and the values of the runs that are finished."""
+    """Write what searches chose and its runs reached into run/experiments/published."""
     from graphgps_kmip.report.publishing import published_yaml
 
-    known = experiments(args)
+    every = experiments(args)
     for key in args.ids:
         # written here, for `> FILE` of a shell would empty the file of earlier results before it is read
-        lines, file = published_yaml(select(known, key), ROOT / args.out, hash_of), key.replace("/", "-")
+        lines, file = published_yaml(select(every, key), ROOT / args.out, hash_of), key.replace("/", "-")
         replace_file(MANIFESTS / f"published/{file}.yaml", ("\n".join(lines) + "\n").encode())
         print(MANIFESTS / f"published/{file}.yaml")
     return 0
 
 
-def hash_of(words: list[str]) -> str:
+def hash_of(argv: list[str]) -> str:
     """Return the config hash of a command line of main.py."""
     from graphgps_kmip.gym.planned_runs import planned_hash  # loads torch_geometric: seconds
 
-    return planned_hash(words, ROOT)
+    return planned_hash(argv, ROOT)
 
 
 def place(args: argparse.Namespace) -> Place:
@@ -203,11 +193,11 @@ def setup(args: argparse.Namespace) -> Setup:
 def experiments(args: argparse.Namespace) -> dict[str, Experiment]:
     """Return all experiments; those of equal tuning with the settings that searches on disk, or published, chose."""
     ranges, out, sample = load_ranges(*folders("ranges")), ROOT / args.out, getattr(args, "sample", False)
-    known, published = manifest(), load_published(*folders("published"))
-    asked = {member for key in getattr(args, "ids", ()) for member in (key, *select(known, key).of)}
-    if not (out.exists() or asked & published.keys() or getattr(args, "published", False)):
+    every, published = manifest(), load_published(*folders("published"))
+    keys = {member for key in getattr(args, "ids", ()) for member in (key, *select(every, key).of)}
+    if not (out.exists() or keys & published.keys() or getattr(args, "published", False)):
         published = {}  # nothing is done, so that `list` needs no torch_geometric, which takes seconds
-    return with_members({key: with_choices(one, ranges, out, hash_of, sample, published) for key, one in known.items()})
+    return with_members({key: with_choices(e, ranges, out, hash_of, sample, published) for key, e in every.items()})
 
 
 def manifest() -> dict[str, Experiment]:
@@ -220,29 +210,30 @@ def folders(part: str = "") -> list[Path]:
     return [folder / part for folder in dict.fromkeys((MANIFESTS, ROOT / "run/experiments"))]
 
 
-def chosen(args: argparse.Namespace) -> Iterator[tuple[Experiment, dict[str, ResultTable]]]:
+def select_tables(args: argparse.Namespace) -> Iterator[tuple[Experiment, dict[str, ResultTable]]]:
     """Yield the experiments that the command line names, with their tables."""
     from graphgps_kmip.report.result_table import experiment_tables
 
-    known, printed = experiments(args), load_printed(*folders("printed"))
-    for one in [select(known, key) for key in args.ids]:
-        yield one, experiment_tables(one, known, printed, ROOT / args.out, hash_of, args.sample, args.published)
+    every, printed = experiments(args), load_printed(*folders("printed"))
+    for experiment in [select(every, key) for key in args.ids]:
+        tables = experiment_tables(experiment, every, printed, ROOT / args.out, hash_of, args.sample, args.published)
+        yield experiment, tables
 
 
-def asked(args: argparse.Namespace) -> list[Job]:
+def select_jobs(args: argparse.Namespace) -> list[Job]:
     """Return the jobs that the command line names."""
-    known, only = experiments(args), ",".join(args.only)
+    every, only = experiments(args), ",".join(args.only)
     same = [*(["--sample"] if args.sample else []), *(["--only", only] if only else [])]
     for key in args.ids:
-        check_searched(narrow_by_option(select(known, key), only, args.seeds), same)
-    jobs = plan_jobs(known, args.ids, place(args), only, args.seeds)
+        check_searched(narrow_by_option(select(every, key), only, args.seeds), same)
+    jobs = plan_jobs(every, args.ids, place(args), only, args.seeds)
     check_configs(jobs, ROOT)
     if not getattr(args, "job", None):
         return jobs
-    every = {str(job.path.relative_to(ROOT / args.out)): job for job in with_needs(jobs)}
-    if args.job not in every:
+    by_folder = {str(job.path.relative_to(ROOT / args.out)): job for job in with_needs(jobs)}
+    if args.job not in by_folder:
         raise ManifestError(f"--job: {' '.join(args.ids)} has no job in {args.job}")
-    return [every[args.job]]
+    return [by_folder[args.job]]
 
 
 ACTIONS = {
@@ -256,10 +247,10 @@ ACTIONS = {
 }
 
 
-def main(words: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Return the exit code: 1 if something is not done, 2 after a mistake of the user's, 130 after Ctrl-C."""
-    words = sys.argv[1:] if words is None else words
-    args = parse(words, __doc__.replace("python run/reproduce.py", reproduce_command()), ACTIONS)
+    argv = sys.argv[1:] if argv is None else argv
+    args = parse(argv)
     if not installed():  # the scripts that are started import this checkout's package, and run.bench
         paths = [str(own_files()), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(None, paths)))
@@ -275,7 +266,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 141
     except JobsStopped as stopped:
         print(summary(stopped.results))
-        print(f"{stopped}; this goes on where it stopped:\n  {reproduce_command()} {shlex.join(words)}")
+        print(f"{stopped}; this goes on where it stopped:\n  {reproduce_command()} {shlex.join(argv)}")
         return 128 + stopped.signum
     except Exception as error:
         if args.debug or not is_users(error):
@@ -290,36 +281,35 @@ def below_root(path: Path) -> Path:
     return whole.relative_to(ROOT) if whole.is_relative_to(ROOT) else whole
 
 
-def parse(words: Sequence[str], description: str, actions: Mapping[str, Callable]) -> argparse.Namespace:
-    """Return the parsed command line, its function as ``action``, one of ``actions`` by its subcommand."""
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Return the parsed command line, with the function of its subcommand as ``action``."""
+    description = __doc__.replace("python run/reproduce.py", reproduce_command())
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     subparsers = parser.add_subparsers(dest="subcommand", required=True, metavar="SUBCOMMAND")
     parsers = {}
-    for name, action in actions.items():
-        one = parsers[name] = subparsers.add_parser(name, help=HELP[name], description=HELP[name])
-        one.set_defaults(action=action)
-        one.add_argument("--out", type=Path, default=Path("results"), help="root of the results (default results)")
-        one.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    for name, action in ACTIONS.items():
+        about = f"{action.__doc__[0].lower()}{action.__doc__[1:-1]}"
+        parsers[name] = subparsers.add_parser(name, help=about, description=about)
+        parsers[name].set_defaults(action=action)
+        add = parsers[name].add_argument
+        add("--out", type=Path, default=Path("results"), help="root of the results (default results)")
+        add("--debug", action="store_true", help="show the traceback of an error")
         if name == "list":
-            one.add_argument("--markdown", action="store_true", help="as a table in Markdown, without what is done")
+            add("--markdown", action="store_true", help="as a table in Markdown, without what is done")
         if name not in ("list", "report"):
-            one.add_argument("ids", nargs="+", metavar="ID", help="experiments, as `list` names them")
+            add("ids", nargs="+", metavar="ID", help="experiments, as `list` names them")
         if name not in ("list", "report", "publish"):
-            one.add_argument("--sample", action="store_true", help="on sample data and small sizes: quick, no results")
+            add("--sample", action="store_true", help="on sample data and small sizes: quick, no results")
         if name in ("table", "figure", "report"):
-            one.add_argument(
-                "--published",
-                action="store_true",
-                help="published runs, marked as such, for what was not trained here",
-            )
+            published = "published runs, marked as such, for what was not trained here"
+            add("--published", action="store_true", help=published)
     for name in ("plan", "run"):
         _add_choice(parsers[name])
     _add_running(parsers["run"])
     parsers["table"].add_argument("--format", choices=FORMATS, default="md", help="(default md)")
-    parsers["table"].add_argument(
-        "--partial", action="store_true", help="average over the seeds that are done, saying n"
-    )
-    return parser.parse_args(words)
+    partial = "average over the seeds that are done, saying n"
+    parsers["table"].add_argument("--partial", action="store_true", help=partial)
+    return parser.parse_args(argv)
 
 
 def _add_choice(parser: argparse.ArgumentParser) -> None:

@@ -6,14 +6,15 @@ They are its config group, so that each default exists once.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import types
 import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.ranges import Rule, optional
+from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.ranges import Rule, optional, refusal
 
 
 def options(component: Callable[..., Any], given: Collection[str] = ()) -> dict[str, inspect.Parameter]:
@@ -26,16 +27,11 @@ def options(component: Callable[..., Any], given: Collection[str] = ()) -> dict[
     name = getattr(component, "__name__", repr(component))
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         raise ConfigError(f"{name} takes **kwargs: name its options as keyword-only arguments with defaults instead")
-    found = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in given}
-    for p in found.values():
+    keywords = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in given}
+    for p in keywords.values():
         if p.default is p.empty:
             raise ConfigError(f"{name}: the keyword-only argument {p.name!r} needs a default, it is a config key")
-    return found
-
-
-def defaults(component: Callable[..., Any], given: Collection[str] = ()) -> dict[str, Any]:
-    """Return the options of a component with their defaults; for ``given`` see `options`."""
-    return {name: p.default for name, p in options(component, given).items()}
+    return keywords
 
 
 def bind(
@@ -60,23 +56,34 @@ def bind(
     values = {name: given[name] if name in given else node[name] for name in names}
     for name, value in values.items():
         if name in hints and not _fits(value, hints[name]):
-            wanted = str(hints[name]).replace("<class '", "").replace("'>", "")
-            raise ConfigError(f"{where}.{name}: expected {wanted}, got {value!r} ({type(value).__name__})")
+            expected = str(hints[name]).replace("<class '", "").replace("'>", "")
+            raise ConfigError(f"{where}.{name}: expected {expected}, got {value!r} ({type(value).__name__})")
     return values
 
 
-def rules_of(component: Callable[..., Any], given: Collection[str] = ()) -> dict[str, Rule]:
-    """Return the rules that annotations declare for a component's options, as in ``k: Annotated[int, Range(1)] = 10``.
+@functools.cache
+def rules_of(component: Callable[..., Any]) -> dict[str, Rule]:
+    """Return the rules that annotations declare for a component's arguments, ``k: Annotated[int, Range(1)] = 10``.
 
-    An option without one may have any value of its type.
+    An argument without one may have any value of its type.
     """
-    found = {}
+    rules = {}
     for name, hint in _hints(component, include_extras=True).items():
-        rule = next((one for one in getattr(hint, "__metadata__", ()) if hasattr(one, "allows")), None)
+        rule = next((extra for extra in getattr(hint, "__metadata__", ()) if hasattr(extra, "allows")), None)
         if rule is not None:
-            none = type(None) in typing.get_args(hint.__origin__)
-            found[name] = optional(rule) if none else rule
-    return {name: found[name] for name in options(component, given) if name in found}
+            rules[name] = optional(rule) if type(None) in typing.get_args(hint.__origin__) else rule
+    return rules
+
+
+def check_arguments(component: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Check arguments of a component, in its constructor, against the rules of its annotations.
+
+    Raises:
+        InputError: the first value that is not allowed, by the name of its argument.
+    """
+    for name, rule in rules_of(component).items():
+        if name in arguments and (why := refusal(rule, arguments[name])):
+            raise InputError(f"{name}: {why}")
 
 
 def _hints(component: Callable[..., Any], include_extras: bool = False) -> dict[str, Any]:
@@ -89,9 +96,9 @@ def _hints(component: Callable[..., Any], include_extras: bool = False) -> dict[
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Tell whether a config value fits an annotation; an annotation that is no plain type is not checked."""
+    """Return whether a config value fits an annotation; an annotation that is no plain type is not checked."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return any(_fits(value, one) for one in typing.get_args(hint))
+        return any(_fits(value, member) for member in typing.get_args(hint))
     if hint is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if hint is int:

@@ -23,7 +23,7 @@ from graphgps_kmip.errors import ConfigError, TrainingDiverged, is_users, one_li
 from graphgps_kmip.gym import cfg
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.data_loading import current_loaders
-from graphgps_kmip.gym.estimator_runs import scores_of
+from graphgps_kmip.gym.estimator_runs import make_scores
 from graphgps_kmip.gym.experiment import Parts, assemble, launch, run_experiment
 from graphgps_kmip.gym.planned_runs import adopt_estimator, configured, planned_runs
 from graphgps_kmip.gym.pretrained import adopt_settings
@@ -68,7 +68,7 @@ def check(file: Path) -> Outcome:
             adopt_estimator(settings)
             with configured(run):
                 if is_sparse(cfg):
-                    cfg.spexphormer.scores = scores_of(run, settings, fabric, run_experiment)
+                    cfg.spexphormer.scores = make_scores(run, settings, fabric, run_experiment)
                 parts = assemble()
                 stage = "train"
                 _train(parts, current_loaders(parts.dataset, parts.info.level, fabric)[0])

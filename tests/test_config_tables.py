@@ -30,9 +30,8 @@ DATASET = "dataset.* metric_* model.loss_fun gnn.head"
 TRAINING = "optim.* train.*"
 STAGES = f"{EDGES} gt.batch_norm gt.graph_norm gt.score_estimator.* prep.exp gnn.dropout"  # estimator and its readers
 # Of the codes that made the rows of LRGB: their meanings of the same keys.
-DIALECT = """dialect gnn.edge_residual gnn.gine_inner gnn.layer_act gt.gatedgcn.residual gt.gine.inner gt.pna.edge_dim
-gt.sparse_attn_dropout optim.accumulation_mean posenc_GraphormerBias.unread_tables prep.add_reverse_edges
-pretrained.*"""
+DIALECT = """dialect gnn.edge_residual gnn.gine_inner gnn.layer_act gt.gatedgcn.residual gt.gine.inner
+gt.sparse_attn_dropout optim.accumulation_mean posenc_GraphormerBias.unread_tables prep.add_reverse_edges"""
 BUDGET = "gnn.layers_post_mp model.auto_satisfy_param_budget optim.base_lr"
 LRGB = f"{DIALECT} {KMIP} {NORM} {ENCODING} {BUDGET} optim.max_epoch train.batch_size"
 PAIRS = f"{LRGB} gnn.act gnn.dropout gnn.head gnn.l2norm ppgt.* prep.num_virt_node prep.use_exp_edges optim.*"

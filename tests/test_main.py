@@ -26,8 +26,8 @@ SHORT = ["optim.max_epoch", "1", "gt.layers", "1", "gt.dim_hidden", "8", "gnn.di
          "train.batch_size", "256", "num_threads", "1"]  # fmt: skip
 
 
-def run(tmp_path: Path, *words: str, flags: tuple[str, ...] = ()) -> int:
-    return main.run(["--cfg", DIGITS, *flags, "out_dir", str(tmp_path / "results"), *SHORT, *words])
+def run(tmp_path: Path, *argv: str, flags: tuple[str, ...] = ()) -> int:
+    return main.run(["--cfg", DIGITS, *flags, "out_dir", str(tmp_path / "results"), *SHORT, *argv])
 
 
 def test_list_names_every_kind_of_component_with_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,7 +40,7 @@ def test_list_names_every_kind_of_component_with_a_line_each(capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    ("words", "shown", "hidden"),
+    ("argv", "shown", "hidden"),
     [
         (["KMIP"], ["attention (part", "  kMIP "], ["GatedGCN", "message passing"]),
         (["*gated*"], ["  GatedGCN "], ["attention (part"]),
@@ -50,9 +50,9 @@ def test_list_names_every_kind_of_component_with_a_line_each(capsys: pytest.Capt
     ],
 )
 def test_list_shows_only_the_components_of_a_name(
-    words: list[str], shown: list[str], hidden: list[str], capsys: pytest.CaptureFixture[str]
+    argv: list[str], shown: list[str], hidden: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.run(["--list", *words]) == 0
+    assert main.run(["--list", *argv]) == 0
     text = capsys.readouterr().out
     assert [part for part in shown if part not in text] == []
     assert [part for part in hidden if part in text] == []
@@ -72,14 +72,14 @@ def test_list_with_a_config_shows_the_parts_of_its_custom_modules(
 
 
 def test_flags_may_stand_before_between_and_after_keys() -> None:
-    words = ["--repeat", "2", "gt.kmip.k", "20", "--dry-run", "name_tag", "--data", "--cfg", "x.yaml", "seed", "3"]
-    args = main.parse(words)
+    argv = ["--repeat", "2", "gt.kmip.k", "20", "--dry-run", "name_tag", "--data", "--cfg", "x.yaml", "seed", "3"]
+    args = main.parse(argv)
     assert args.opts == ["gt.kmip.k", "20", "name_tag", "--data", "seed", "3"]
     assert (args.repeat, args.dry_run, args.cfg_file, args.data) == (2, True, Path("x.yaml"), None)
 
 
 @pytest.mark.parametrize(
-    ("words", "line"),
+    ("argv", "line"),
     [
         (["--list", "kmip", "gatedgnc"], "--list: no component has the name 'gatedgnc'. Did you mean GatedGCN"),
         (["--list", "kmib*"], "--list: no component has the name 'kmib*'. Did you mean kMIP? '*kmib*' finds parts"),
@@ -92,8 +92,8 @@ def test_flags_may_stand_before_between_and_after_keys() -> None:
         (["--data", "PascalVOC"], "Did you mean PascalVOC-SP?"),
     ],
 )
-def test_a_mistake_in_the_words_is_one_line(words: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(words) == 2
+def test_a_mistake_in_the_words_is_one_line(argv: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(argv) == 2
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert err.startswith("error: ")
@@ -142,9 +142,13 @@ def test_a_finished_run_is_not_repeated_and_overwrite_keeps_the_old_one(
     assert [best["runs"], json.loads((folder / "agg/test/best.json").read_text())["runs"]] == [2, 1]
 
 
-def test_keys_switch_on_tensorboard_bf16_and_an_early_end(tmp_path: Path) -> None:
-    words = ["optim.max_epoch", "4", "optim.base_lr", "1e-12", "train.early_stop_patience", "2"]
-    assert run(tmp_path, "tensorboard_each_run", "True", "train.precision", "bf16-mixed", *words) == 0
+def test_keys_switch_on_tensorboard_bf16_and_an_early_end_and_a_tracker_that_is_not_installed_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    argv = ["optim.max_epoch", "4", "optim.base_lr", "1e-12", "train.early_stop_patience", "2", "wandb.use", "True"]
+    assert run(tmp_path, "tensorboard_each_run", "True", "train.precision", "bf16-mixed", *argv) == 0
+    assert "wandb is not installed: pip install wandb; the run goes on" in capsys.readouterr().out
     folder = tmp_path / "results/digits-kmip/0"
     record = json.loads((folder / "record.json").read_text())
     assert (record["finished"], record["epochs"], record["max_epoch"]) == (True, 3, 4)
@@ -162,19 +166,11 @@ def test_name_tag_and_splits_name_the_folders_as_graphgps_does(tmp_path: Path) -
 
 
 def test_the_edges_of_a_graph_can_be_what_is_predicted(tmp_path: Path) -> None:
-    words = ["gnn.head", "infer_links", "dataset.infer_link_label", "edge"]
-    assert run(tmp_path, *words) == 0
+    argv = ["gnn.head", "infer_links", "dataset.infer_link_label", "edge"]
+    assert run(tmp_path, *argv) == 0
     record = json.loads((tmp_path / "results" / "digits-kmip" / "0" / "record.json").read_text())
     assert 0.5 < record["best"]["test"]["accuracy"] <= 1
-    assert run(tmp_path, *words[:2], "name_tag", "none") == 2
-
-
-def test_a_run_goes_on_without_a_tracker_that_is_not_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    assert run(tmp_path, "wandb.use", "True") == 0
-    assert "wandb is not installed: pip install wandb; the run goes on" in capsys.readouterr().out
+    assert run(tmp_path, *argv[:2], "name_tag", "none") == 2
 
 
 def test_a_run_with_graph_tokens_ends_without_an_attention_picture(
@@ -182,8 +178,8 @@ def test_a_run_with_graph_tokens_ends_without_an_attention_picture(
 ) -> None:
     bias = [word for key in ("num_spatial_types", "num_in_degrees", "num_out_degrees")
             for word in (f"posenc_GraphormerBias.{key}", "40")]  # fmt: skip
-    words = ["gt.layer_type", "GINE+BiasedTransformer", "dataset.node_encoder_name", "LinearNode+GraphormerBias"]
-    assert run(tmp_path, *words, "posenc_GraphormerBias.enable", "True", *bias) == 0
+    argv = ["gt.layer_type", "GINE+BiasedTransformer", "dataset.node_encoder_name", "LinearNode+GraphormerBias"]
+    assert run(tmp_path, *argv, "posenc_GraphormerBias.enable", "True", *bias) == 0
     assert "graph tokens, which have no position" in capsys.readouterr().out
 
 
@@ -196,7 +192,6 @@ def test_mark_done_renames_the_yaml(tmp_path: Path) -> None:
 
 
 ERRORS = {
-    "unknown key": (["gt.kmip.kk", "3"], "gt.kmip.k"),
     "unknown attention": (["gt.layer_type", "GatedGCN+kMIB"], "kMIP"),
     "unknown message passing": (["gt.layer_type", "GatedGNC+kMIP"], "GatedGCN"),
     "both branches none": (["gt.layer_type", "None+None"], "gt.layer_type"),
@@ -218,12 +213,9 @@ ERRORS = {
     "unknown activation": (["gnn.act", "rely"], "relu"),
     "unknown model": (["model.type", "GPSModle"], "GPSModel"),
     "unknown train mode": (["train.mode", "costum"], "custom"),
-    "wrong type": (["optim.max_epoch", "many"], "optim.max_epoch"),
     "dim not divisible by heads": (["gt.n_heads", "3"], "3"),
     "widths differ": (["gt.dim_hidden", "16"], "gnn.dim_inner"),
-    "k below 1": (["gt.kmip.k", "0"], "k"),
     "two norms": (["gt.layer_norm", "True"], "gt.batch_norm"),
-    "no epochs": (["optim.max_epoch", "0"], "optim.max_epoch"),
     "repeat and splits": (["run_multiple_splits", "[0, 1]"], "--repeat"),
     "bad split": (["dataset.split_mode", "random", "dataset.split", "[0.9, 0.2, 0.1]"], "dataset.split"),
 }
@@ -236,8 +228,8 @@ def test_a_mistake_gets_one_line_and_code_2_and_leaves_earlier_results(
     earlier = tmp_path / "results" / "digits-kmip" / "0"
     earlier.mkdir(parents=True)
     (earlier / "record.json").write_text("earlier results")
-    words, hint = ERRORS[case]
-    assert run(tmp_path, *words, flags=("--repeat", "2") if case == "repeat and splits" else ()) == 2
+    argv, hint = ERRORS[case]
+    assert run(tmp_path, *argv, flags=("--repeat", "2") if case == "repeat and splits" else ()) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert error.count("\n") == 1
@@ -272,8 +264,8 @@ def test_the_config_is_as_before_after_a_failed_run(tmp_path: Path) -> None:
 def test_a_run_that_diverges_names_epoch_batch_and_checkpoint_and_has_an_exit_code_of_its_own(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["optim.base_lr", "1e30", "optim.scheduler", "none", "optim.optimizer", "sgd"]
-    assert run(tmp_path, "train.batch_size", "64", *words) == 3
+    argv = ["optim.base_lr", "1e30", "optim.scheduler", "none", "optim.optimizer", "sgd"]
+    assert run(tmp_path, "train.batch_size", "64", *argv) == 3
     error = capsys.readouterr().err
     assert "train epoch 0, batch" in error
     assert "checkpoint" in error
@@ -314,9 +306,9 @@ def test_missing_data_without_a_network_is_one_line(
 
 
 def test_a_sample_run_has_a_root_of_its_own_and_no_table_takes_it(tmp_path: Path) -> None:
-    words = ["dataset.sample", "True", "optim.max_epoch", "2", "gt.layers", "1", "num_threads", "1"]
+    argv = ["dataset.sample", "True", "optim.max_epoch", "2", "gt.layers", "1", "num_threads", "1"]
     cora = str(ROOT / "configs/Node/cora-kmip.yaml")
-    assert main.run(["--cfg", cora, "out_dir", str(tmp_path / "results"), *words]) == 0
+    assert main.run(["--cfg", cora, "out_dir", str(tmp_path / "results"), *argv]) == 0
     assert not (tmp_path / "results").exists()
     folder = tmp_path / "results-sample" / "cora-kmip"
     assert json.loads((folder / "0" / "record.json").read_text())["sample"] is True
@@ -326,8 +318,8 @@ def test_a_sample_run_has_a_root_of_its_own_and_no_table_takes_it(tmp_path: Path
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="looks into /proc for what is loaded")
 def test_ctrl_c_while_modules_are_imported_prints_no_traceback() -> None:
-    words = [sys.executable, str(ROOT / "main.py"), "--cfg", DIGITS, "--dry-run"]
-    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    argv = [sys.executable, str(ROOT / "main.py"), "--cfg", DIGITS, "--dry-run"]
+    process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     while "libtorch" not in Path(f"/proc/{process.pid}/maps").read_text() and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
@@ -355,19 +347,19 @@ register_attention("Late", Late)
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("words", "lines"),
+    ("argv", "lines"),
     [
         (["gt.n_heads", "3"], ["gt.kmip: dim must be divisible"]),
         (["custom_modules", "[late.py]", "gt.layer_type", "GCN+Late"], ["gt.late: only one minds", "another process"]),
     ],
 )
 def test_a_mistake_in_two_processes_ends_both_and_each_reason_is_printed_once(
-    words: list[str], lines: list[str], tmp_path: Path
+    argv: list[str], lines: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "late.py").write_text(LATE)
     (tmp_path / "two.yaml").write_text(f"base: {DIGITS}\n")
     devices = ["accelerator", "cpu", "devices", "2", "out_dir", str(tmp_path / "results")]
-    command = [ROOT / "main.py", "--cfg", "two.yaml", *devices, *SHORT, *words]
+    command = [ROOT / "main.py", "--cfg", "two.yaml", *devices, *SHORT, *argv]
     done = python(*command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert done.returncode == 2, done.stderr
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]

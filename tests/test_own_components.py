@@ -108,7 +108,7 @@ optim:
 @pytest.fixture(autouse=True)
 def everything_as_before(own_registry: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:  # noqa: ARG001
     registries = [value for name, value in vars(graphgym).items() if name.endswith("_dict")]
-    before, handlers, groups = [dict(one) for one in registries], logging.root.handlers[:], set(cfg)
+    before, handlers = [dict(registry_dict) for registry_dict in registries], logging.root.handlers[:]
     monkeypatch.chdir(ROOT)
     yield
     logging.root.handlers = handlers
@@ -116,8 +116,6 @@ def everything_as_before(own_registry: None, monkeypatch: pytest.MonkeyPatch) ->
         registry.clear()
         registry.update(entry)
     cfg.defrost()
-    for name in set(cfg) - groups:
-        del cfg[name]
     for name in ("my_parts", "their_parts"):
         sys.modules.pop(name, None)
 
@@ -125,16 +123,16 @@ def everything_as_before(own_registry: None, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> list[Parts]:
     """What the runs of a test are made of."""
-    found: list[Parts] = []
+    every_part: list[Parts] = []
     assemble = experiment.assemble
-    monkeypatch.setattr(experiment, "assemble", lambda: found.append(assemble()) or found[-1])
-    return found
+    monkeypatch.setattr(experiment, "assemble", lambda: every_part.append(assemble()) or every_part[-1])
+    return every_part
 
 
-def run(folder: Path, module: str, code: str, text: str, *words: str) -> int:
+def run(folder: Path, module: str, code: str, text: str, *argv: str) -> int:
     (folder / module).write_text(code)
     (folder / "own.yaml").write_text(text.replace("configs/", f"{ROOT}/configs/"))
-    return main.run(["--cfg", str(folder / "own.yaml"), *SHORT, "out_dir", str(folder / "results"), *words])
+    return main.run(["--cfg", str(folder / "own.yaml"), *SHORT, "out_dir", str(folder / "results"), *argv])
 
 
 def test_every_kind_of_the_page_trains_from_one_file(
@@ -158,8 +156,8 @@ def test_a_network_of_ones_own_trains(tmp_path: Path, parts: list[Parts]) -> Non
 def test_their_options_reach_loss_metric_optimizer_and_schedule(tmp_path: Path) -> None:
     (tmp_path / "my_parts.py").write_text(PARTS)
     (tmp_path / "own.yaml").write_text(YAML.replace("configs/", f"{ROOT}/configs/"))
-    words = "optimizer.nadam.momentum_decay 0.1 scheduler.inverse.power 2.0 metric.top.k 5 optim.base_lr 0.5".split()
-    load_config(cfg, tmp_path / "own.yaml", words)
+    argv = "optimizer.nadam.momentum_decay 0.1 scheduler.inverse.power 2.0 metric.top.k 5 optim.base_lr 0.5".split()
+    load_config(cfg, tmp_path / "own.yaml", argv)
     task = current_task(10)
     assert task.loss.keywords == {"smoothing": 0.2}
     assert task.metrics["top"].keywords["form"].keywords == {"k": 5}
@@ -171,7 +169,7 @@ def test_their_options_reach_loss_metric_optimizer_and_schedule(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         (["loss.smoothed.smooting", "0.1"], "Did you mean loss.smoothed.smoothing"),
         (["gt.layer_type", "MeanCnv"], "Did you mean MeanConv"),
@@ -180,9 +178,9 @@ def test_their_options_reach_loss_metric_optimizer_and_schedule(tmp_path: Path) 
     ],
 )
 def test_their_names_and_options_have_near_misses(
-    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    argv: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tmp_path, "my_parts.py", PARTS, YAML, *words) == 2
+    assert run(tmp_path, "my_parts.py", PARTS, YAML, *argv) == 2
     assert message in capsys.readouterr().err
 
 

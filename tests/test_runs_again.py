@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[1]
 NO_CHECKPOINT = ["train.enable_ckpt", "False"]
 
 
-def run(out: Path, *words: str, flags: tuple[str, ...] = ()) -> int:
-    return main.run(["--cfg", DIGITS, *flags, "out_dir", str(out), *SHORT, *words])
+def run(out: Path, *argv: str, flags: tuple[str, ...] = ()) -> int:
+    return main.run(["--cfg", DIGITS, *flags, "out_dir", str(out), *SHORT, *argv])
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +73,11 @@ def test_pictures_that_an_interruption_cost_are_made(lost: tuple[str, ...], out:
     record = (run_dir / "record.json").read_bytes()
     for name in lost:
         (run_dir / name).unlink()
-    kept = {path: path.stat().st_mtime_ns for path in run_dir.iterdir() if path.suffix == ".png"}
+    times = {path: path.stat().st_mtime_ns for path in run_dir.iterdir() if path.suffix == ".png"}
     assert run(out, "optim.max_epoch", "2") == 0
     for name in ("curves.png", "attention.npz", "attention.png"):
         assert (run_dir / name).stat().st_size > 0
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+    assert {path: path.stat().st_mtime_ns for path in times} == times
     assert (run_dir / "record.json").read_bytes() == record
 
 
@@ -109,8 +109,8 @@ NAMES = {
 def test_a_name_that_leads_out_of_its_folder_is_refused_before_anything_is_written(
     case: str, flags: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words, key = NAMES[case]
-    assert run(tmp_path / "a" / "b", *words, flags=flags) == 2
+    argv, key = NAMES[case]
+    assert run(tmp_path / "a" / "b", *argv, flags=flags) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert key in error
@@ -123,8 +123,8 @@ def test_a_config_of_another_name_is_found_again(tmp_path: Path) -> None:
     assert run(tmp_path, "cfg_dest", "mine.yaml") == 0
     run_dir = tmp_path / "digits-kmip" / "0"
     assert not (run_dir / "config.yaml").exists()
-    with trained(run_dir) as found:
-        assert found.facts["dataset"] == "digits"
+    with trained(run_dir) as finished_run:
+        assert finished_run.facts["dataset"] == "digits"
 
 
 # The second process waits for the first however busy the machine is, and a picture takes a second to be written.
@@ -144,8 +144,8 @@ sys.exit(main.run(sys.argv[1:]))
 
 
 def test_the_same_run_started_twice_at_once_ends_well_in_both_processes(tmp_path: Path) -> None:
-    words = ["--cfg", DIGITS, "out_dir", str(tmp_path / "out"), *SHORT, "dataset.sample", "True"]
-    for done in preloaded_at_once(2, "-c", AT_ONCE, *words):
+    argv = ["--cfg", DIGITS, "out_dir", str(tmp_path / "out"), *SHORT, "dataset.sample", "True"]
+    for done in preloaded_at_once(2, "-c", AT_ONCE, *argv):
         assert done.returncode == 0, done.stderr
     folder = tmp_path / "out-sample/digits-kmip"
     assert (folder / "0/curves.png").exists()
@@ -177,16 +177,16 @@ def test_a_full_disk_is_one_line_with_the_file_and_earlier_runs_are_unchanged(
     name: str, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = contents(out)
-    words = ["optim.max_epoch", "2", "seed", "5", *NO_CHECKPOINT]
+    argv = ["optim.max_epoch", "2", "seed", "5", *NO_CHECKPOINT]
     with monkeypatch.context() as patched:
         patched.setattr(sys.modules[WRITERS[name]], "replace_file", failing(name, errno.ENOSPC))
-        assert run(out, *words) == 2
+        assert run(out, *argv) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert f"{name}: {os.strerror(errno.ENOSPC)}; " in error
     assert contents(out).items() >= before.items()
     assert not list(out.rglob("*.tmp"))
-    assert run(out, *words) == 0  # and once there is room, the same command ends well
+    assert run(out, *argv) == 0  # and once there is room, the same command ends well
     assert json.loads((out / "digits-kmip/agg/test/best.json").read_text())["runs"] == 3
     assert (out / "digits-kmip/5/curves.png").exists()
 
@@ -201,8 +201,8 @@ def test_a_limit_on_file_sizes_ends_a_run_in_one_line_at_whichever_file_is_first
         f"resource.setrlimit(resource.RLIMIT_FSIZE, ({kilobytes} * 1024,) * 2)\n"
         "sys.exit(main.run(sys.argv[1:]))"
     )
-    words = ["--cfg", DIGITS, "out_dir", str(tmp_path), *SHORT, "train.ckpt_period", "1"]
-    done = python("-c", code, *words)
+    argv = ["--cfg", DIGITS, "out_dir", str(tmp_path), *SHORT, "train.ckpt_period", "1"]
+    done = python("-c", code, *argv)
     assert done.returncode == 2, done.stderr
     lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1

@@ -20,11 +20,11 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return sample(folder / "out") / "narrow" / "0"
 
 
-def refused(file: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def refused(file: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> str:
     """Return the one line that refuses a config, which writes nothing."""
     capsys.readouterr()
     out = file.parent / "out"
-    assert train(file, out, *words) == 2
+    assert train(file, out, *argv) == 2
     printed = capsys.readouterr()
     assert printed.err.count("\n") == 1, printed.err
     assert "epoch 1/" not in printed.out

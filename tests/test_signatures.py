@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.signatures import bind, defaults, options
+from graphgps_kmip.attention.kmip import build_kmip
+from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.signatures import bind, check_arguments, options
+from graphgps_kmip.train import TrainSettings
 
 
 class Component:
@@ -15,19 +17,22 @@ class Component:
         self.values = (dim, k, rate, width, name, on)
 
 
+DEFAULTS = {name: parameter.default for name, parameter in options(Component).items()}
+
+
 def test_a_group_holds_the_keyword_only_arguments_with_their_defaults() -> None:
-    assert defaults(Component) == {"k": 10, "rate": 0.5, "width": None, "name": "a", "on": True}
+    assert DEFAULTS == {"k": 10, "rate": 0.5, "width": None, "name": "a", "on": True}
 
 
 def test_binding_gives_back_what_the_config_says() -> None:
-    node = defaults(Component)
+    node = dict(DEFAULTS)
     node |= {"k": 3, "width": 8, "rate": 1}  # an int is a fine float
     assert Component(4, **bind(Component, node, "gt.component")).values == (4, 3, 1, 8, "a", True)
 
 
 @pytest.mark.parametrize(("key", "value"), [("k", 1.5), ("k", True), ("width", "wide"), ("name", 3), ("on", 1)])
 def test_a_value_of_the_wrong_type_is_named_by_its_full_key(key: str, value: object) -> None:
-    node = defaults(Component)
+    node = dict(DEFAULTS)
     node[key] = value
     with pytest.raises(ConfigError, match=rf"gt\.component\.{key}: expected"):
         bind(Component, node, "gt.component")
@@ -38,3 +43,12 @@ def test_components_whose_options_cannot_be_listed_are_refused() -> None:
         options(lambda _dim, **_kwargs: None)
     with pytest.raises(ConfigError, match="needs a default"):
         options(lambda _dim, *, _k: None)
+
+
+def test_a_constructor_checks_its_arguments_by_its_annotations() -> None:
+    check_arguments(build_kmip, {"k": 1, "dim_kq": None, "search": "auto"})
+    for name, value in (("k", 0), ("k", True), ("dim_val", 0), ("head_agg", "linear")):
+        with pytest.raises(InputError, match=f"{name}: expected"):
+            check_arguments(build_kmip, {name: value})
+    with pytest.raises(InputError, match="max_epoch: expected a whole number from 1"):
+        TrainSettings(max_epoch=0)

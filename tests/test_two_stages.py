@@ -30,8 +30,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lines(out: Path, name: str, split: str, run: str = "0") -> list[dict[str, Any]]:
     """Return the statistics of a run, without times."""
     text = (sample(out) / name / run / split / "stats.json").read_text()
-    found = [json.loads(line) for line in text.splitlines()]
-    return [{key: value for key, value in line.items() if not key.startswith(("time", "eta"))} for line in found]
+    statistics = [json.loads(line) for line in text.splitlines()]
+    return [{key: value for key, value in line.items() if not key.startswith(("time", "eta"))} for line in statistics]
 
 
 def everything(out: Path, run: str = "0") -> list[list[dict[str, Any]]]:
@@ -95,8 +95,8 @@ def test_scores_that_are_lost_are_written_for_a_further_seed_without_training(
 
 
 def test_several_seeds_share_one_estimator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["optim.max_epoch", "1", "spexphormer.estimator_seed", "4"]
-    assert train(write_both(tmp_path), tmp_path / "out", *words, flags=("--repeat", "2")) == 0
+    argv = ["optim.max_epoch", "1", "spexphormer.estimator_seed", "4"]
+    assert train(write_both(tmp_path), tmp_path / "out", *argv, flags=("--repeat", "2")) == 0
     assert capsys.readouterr().out.count("epoch 1/3 narrow/4") == 1
     assert sorted(path.name for path in (sample(tmp_path / "out") / "narrow").glob("[0-9]*")) == ["4"]
     assert record(tmp_path / "out", "narrow", "4")["seed"] == 4
@@ -112,9 +112,9 @@ def test_each_split_has_an_estimator_of_its_own(tmp_path: Path) -> None:
     assert facts[0]["split"] != facts[1]["split"]
     assert [record(out, "narrow", split)["seed"] for split in "02"] == [0, 0]
     assert record(out, "wide", "2")["finished"]
-    given = str(sample(out) / "narrow")
-    words = ["run_multiple_splits", "[0,2]", "optim.max_epoch", "1", "spexphormer.scores", given, "name_tag", "given"]
-    assert train(file, out, *words) == 0  # a results folder stands for the run of the split
+    scores_dir = str(sample(out) / "narrow")
+    argv = "run_multiple_splits [0,2] optim.max_epoch 1 name_tag given spexphormer.scores".split() + [scores_dir]
+    assert train(file, out, *argv) == 0  # a results folder stands for the run of the split
     for split in "02":
         assert lines(out, "wide-given", "train", split) == lines(out, "wide", "train", split)
 
@@ -170,11 +170,11 @@ def test_overwrite_repeats_the_sparse_network_and_keeps_an_estimator_that_fits(
 def test_other_settings_of_the_estimator_are_another_experiment(trained: Path, tmp_path: Path) -> None:
     from graphgps_kmip.gym.planned_runs import planned_hash
 
-    words = ["--cfg", str(write_both(tmp_path / "a"))]
-    assert planned_hash(words, Path()) == record(trained / "out", "wide")["config_hash"]
+    argv = ["--cfg", str(write_both(tmp_path / "a"))]
+    assert planned_hash(argv, Path()) == record(trained / "out", "wide")["config_hash"]
     other = ["--cfg", str(write_both(tmp_path / "b", {"optim.base_lr": 0.02}))]
-    assert planned_hash(other, Path()) != planned_hash(words, Path())
-    assert planned_hash([*words, "train.precision", "64-true"], Path()) != planned_hash(words, Path())
+    assert planned_hash(other, Path()) != planned_hash(argv, Path())
+    assert planned_hash([*argv, "train.precision", "64-true"], Path()) != planned_hash(argv, Path())
 
 
 def test_a_narrow_kmip_network_is_an_estimator_too(tmp_path: Path) -> None:
@@ -190,17 +190,17 @@ def test_a_narrow_kmip_network_is_an_estimator_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "words", "precisions"),
+    ("changes", "argv", "precisions"),
     [
         ({}, ["train.precision", "64-true"], ["64-true", "64-true"]),
         ({"train.precision": "64-true"}, [], ["64-true", "32-true"]),
     ],
 )
 def test_a_precision_of_the_command_is_that_of_both_stages_and_one_in_the_file_of_the_estimator_its_own(
-    changes: dict[str, Any], words: list[str], precisions: list[str], tmp_path: Path
+    changes: dict[str, Any], argv: list[str], precisions: list[str], tmp_path: Path
 ) -> None:
     file, out = write_both(tmp_path, changes), tmp_path / "out"
-    assert train(file, out, *words, "optim.max_epoch", "1") == 0
+    assert train(file, out, *argv, "optim.max_epoch", "1") == 0
     assert [record(out, name)["precision"] for name in ("narrow", "wide")] == precisions
 
 
@@ -214,8 +214,8 @@ def test_a_dry_run_needs_no_scores_and_writes_nothing(tmp_path: Path, capsys: py
 
 def test_evaluation_on_several_draws_changes_validation_and_no_training(trained: Path, tmp_path: Path) -> None:
     file = write_both(tmp_path)
-    words = ["spexphormer.scores", str(sample(trained / "out") / "narrow" / "0"), "spexphormer.eval_draws", "4"]
-    assert train(file, tmp_path / "out", *words) == 0
+    argv = ["spexphormer.scores", str(sample(trained / "out") / "narrow" / "0"), "spexphormer.eval_draws", "4"]
+    assert train(file, tmp_path / "out", *argv) == 0
     assert lines(tmp_path / "out", "wide", "train") == lines(trained / "out", "wide", "train")
     assert lines(tmp_path / "out", "wide", "val") != lines(trained / "out", "wide", "val")
 
@@ -227,7 +227,7 @@ def test_two_processes_train_both_stages_on_the_same_scores_as_one(tmp_path: Pat
     for devices in "12":
         done = python("main.py", "--cfg", file, "out_dir", out / devices, "devices", devices)
         assert done.returncode == 0, done.stderr
-    one, two = (read_scores(sample(out / devices) / "narrow" / "0" / "scores.pt") for devices in "12")
-    for layer, other in zip(one.layers, two.layers, strict=True):
+    entry, two = (read_scores(sample(out / devices) / "narrow" / "0" / "scores.pt") for devices in "12")
+    for layer, other in zip(entry.layers, two.layers, strict=True):
         torch.testing.assert_close(layer.score, other.score, rtol=1e-3, atol=1e-5)
     assert record(out / "2", "wide")["processes"] == 2

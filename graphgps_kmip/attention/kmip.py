@@ -16,7 +16,6 @@ from torch.compiler import is_compiling
 from torch.nn.functional import normalize
 
 from graphgps_kmip.attention.head_arguments import (
-    check_choice,
     check_dropout,
     check_least,
     describe,
@@ -29,6 +28,7 @@ from graphgps_kmip.ops.sparse_attention import softmax_weight, sparse_attention
 from graphgps_kmip.ranges import COUNT, NATURAL, NOT_NEGATIVE, WIDTH, Choice, Range, Registered
 from graphgps_kmip.registry import register
 from graphgps_kmip.search import check_backend_name, topk_inner_product
+from graphgps_kmip.signatures import check_arguments
 
 HEAD_AGGREGATIONS = ("none", "Linear")
 
@@ -76,8 +76,8 @@ class KMIPAttention(nn.Module):
         self.k, self.dim_kq, self.dim_val, self.head_agg, self.search = k, dim_kq, dim_val, head_agg, search
         dim_kq = dim_per_head(dim, num_heads) if dim_kq is None else dim_kq
         dim_val = dim_per_head(dim, num_heads) if dim_val is None else dim_val
-        check_least(1, k=k, num_heads=num_heads, dim_kq=dim_kq, dim_val=dim_val)
-        check_choice(HEAD_AGGREGATIONS, head_agg=head_agg)
+        check_least(1, num_heads=num_heads)
+        check_arguments(build_kmip, {"k": k, "dim_kq": dim_kq, "dim_val": dim_val, "head_agg": head_agg})
         check_backend_name(search)
         if head_agg == "none" and num_heads * dim_val != dim:
             raise InputError(

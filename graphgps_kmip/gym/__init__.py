@@ -11,7 +11,7 @@ with warnings.catch_warnings():  # GraphGym asks for Lightning, which only its o
 
 from graphgps_kmip import networks  # noqa: F401 (imported for its registry entries)
 from graphgps_kmip.data import register as register_dataset
-from graphgps_kmip.gym import brec_mode, train_modes  # noqa: F401 (imported for their registry entries)
+from graphgps_kmip.gym import train_modes  # noqa: F401 (imported for its registry entries)
 from graphgps_kmip.gym.graphgym_registration import register_all
 from graphgps_kmip.registry import register, register_attention
 from graphgps_kmip.train import optimizers, schedulers  # noqa: F401 (imported for their registry entries)

@@ -1,8 +1,7 @@
 """Attention of a trained model in its run folder: arrays of the attention picture, all weights, scores of an estimator.
 
-Any model whose attentions have ``edge_scores`` or ``attention_graph`` can be an estimator: the edges of the first are
-those of its attention graph, with their kinds; those of the second are the keys that a node selects in any head, such
-as those of k-MIP. Weights are averaged over the heads.
+Scores are those of the edges of ``edge_scores``, or else of the keys that a node selects in any head of
+``attention_graph``, as of k-MIP; weights are averaged over the heads.
 """
 
 from __future__ import annotations
@@ -36,14 +35,13 @@ from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
 
 MAX_NODES = 500  # more cannot be distinguished in a picture
 GRAPHS = 128  # as many as GraphGPS's mode log-attn-weights saves
-SELECTED = ("selected",)  # the one kind of the edges of an `AttentionGraph`
 
 
 def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:
     """Write the learned attention graphs of the first test graph; return whether there was something to write.
 
-    There is nothing for graphs without a position in the plane, graphs of more than `MAX_NODES` nodes, models without
-    attention and models with graph tokens; the log says which.
+    There is nothing for graphs without a position in the plane or of more than `MAX_NODES` nodes, and for models
+    without attention or with graph tokens; the log says which.
     """
     graph = dataset.part("test")[0]
     pos = graph.pos
@@ -60,7 +58,10 @@ def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:
         return False
     with torch.no_grad():
         pred, _ = model(batch)
-    arrays = {"pos": pos, "value": _shade(graph.x, pos), "edge_index": graph.edge_index, "label": graph.y}
+    # one number for each node: the mean of its features without its position
+    columns = [c for c in graph.x.float().T if not any(torch.equal(c, place) for place in pos.float().T)]
+    value = torch.stack(columns).mean(0) if columns else torch.zeros(len(pos))
+    arrays = {"pos": pos, "value": value, "edge_index": graph.edge_index, "label": graph.y}
     arrays |= {"prediction": pred.argmax(-1), **_layer_arrays(layers)}
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **{name: value.detach().cpu().numpy() for name, value in arrays.items()})
@@ -85,28 +86,12 @@ def _layer_arrays(layers: Sequence[AttentionGraph]) -> dict[str, Tensor]:
     return arrays
 
 
-def _shade(x: Tensor, pos: Tensor) -> Tensor:
-    """Return one number for each node, (N,): the mean of its features, positions among them left out."""
-    features = [column for column in x.float().T if not any(torch.equal(column, place) for place in pos.float().T)]
-    return torch.stack(features).mean(0) if features else torch.zeros(len(x))
-
-
 def save_weights(model: nn.Module, graphs: Sequence[Data], path: Path, limit: int = GRAPHS) -> int:
-    """Write the attention weights of the first graphs into one .npz, and return how many graphs.
+    """Write the attention weights of the first ``limit`` graphs into one .npz, and return how many graphs.
 
     Of graph g it holds ``graph_g/x``, ``graph_g/edge_index``, and of each layer l that has weights
-    ``graph_g/index_l`` (H, N, K), the keys of each node, -1 in a missing slot, and ``graph_g/weight_l`` (H, N, K).
-    Full attention has K = N. Memory is that of one graph; the file takes H * N * K numbers a layer, compressed.
-
-    Args:
-        model: trained; as its schedules are at their end.
-        graphs: of the test split.
-        path: where the file goes; it is there whole or not at all.
-        limit: how many at most.
-
-    Raises:
-        ConfigError: no layer of the model has attention weights.
-        RunFolderError: the file cannot be written.
+    ``graph_g/index_l`` (H, N, K), the keys of each node, -1 in a missing slot, and ``graph_g/weight_l`` (H, N, K);
+    full attention has K = N. Memory is that of one graph. A model without attention weights is refused.
     """
     count = min(limit, len(graphs))
     with writing(path), replacing(path) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -125,15 +110,10 @@ def save_weights(model: nn.Module, graphs: Sequence[Data], path: Path, limit: in
 
 
 def save_scores(model: nn.Module, dataset: GraphDataset, level: str, run_dir: Path) -> None:
-    """Write the scores of a finished run, and name the file in its record; the model has those of its best epoch then.
+    """Write the scores of a finished run's best epoch, whose parameters the model has then; its record names the file.
 
-    The whole graph passes once through the model, without gradients: less memory than a step of its training.
-
-    Raises:
-        ConfigError: the data is not one graph whose nodes are classified, the checkpoint of the best epoch is missing,
-            or no layer has an attention with a graph of its own.
-        CheckpointError: it is damaged.
-        RunFolderError: the file cannot be written.
+    The whole graph passes once through the model, without gradients: less memory than a step of its training. Refused
+    are data other than one graph whose nodes are classified, and runs without a checkpoint of their best epoch.
     """
     graph = the_graph(dataset, level)
     path = best_checkpoint_file(run_dir)
@@ -162,52 +142,44 @@ def save_scores(model: nn.Module, dataset: GraphDataset, level: str, run_dir: Pa
 
 
 def collect_scores(model: nn.Module, graph: Data, epoch: int) -> tuple[list[LayerScores], tuple[str, ...]]:
-    """Return the scores of each layer, in order of use, and the names of the kinds of their edges.
-
-    Raises:
-        ConfigError: no layer has scores, or a layer attends to something else than nodes.
-    """
-    found: list[LayerScores] = []
-    kinds = SELECTED
+    """Return the scores of each layer, in order of use, and the names of the kinds of their edges."""
+    layers: list[LayerScores] = []
+    kinds = ("selected",)
 
     def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         nonlocal kinds
-        before = found[-1] if found else None
         if hasattr(module, "edge_scores"):
-            kinds = KINDS
-            found.append(of_edges(*module.edge_scores(*args, **kwargs), graph.num_nodes, before))
+            kinds, before = KINDS, layers[-1] if layers else None
+            layers.append(score_edges(*module.edge_scores(*args, **kwargs), graph.num_nodes, before))
         else:
-            found.append(of_selection(module.attention_graph(*args, **kwargs), graph.num_nodes))
+            layers.append(score_selection(module.attention_graph(*args, **kwargs), graph.num_nodes))
 
     batch = _batch(model, graph, "val")
     batch.epoch = epoch
     batch.progress = epoch / max(1, cfg.optim.max_epoch - 1)  # as when this epoch was found to be the best
-    scoring = [one for one in model.modules() if hasattr(one, "edge_scores") or hasattr(one, "attention_graph")]
-    hooks = [module.register_forward_pre_hook(record, with_kwargs=True) for module in scoring]
+    hooks = [
+        module.register_forward_pre_hook(record, with_kwargs=True)
+        for module in model.modules()
+        if hasattr(module, "edge_scores") or hasattr(module, "attention_graph")
+    ]
     try:
         with torch.no_grad():
             model.eval()(batch)
     finally:
         for hook in hooks:
             hook.remove()
-    if not found:
+    if not layers:
         raise ConfigError(
             f"gt.layer_type {cfg.gt.layer_type}: no layer of this network has attention weights to write as scores: "
             "take ScoreEstimator or kMIP"
         )
-    return found, kinds
+    return layers, kinds
 
 
-def of_edges(edges: Tensor, weight: Tensor, num_nodes: int, before: LayerScores | None = None) -> LayerScores:
-    """Return the scores of a layer from the weights of its edges.
+def score_edges(edges: Tensor, weight: Tensor, num_nodes: int, before: LayerScores | None = None) -> LayerScores:
+    """Return the scores of a layer from its edges (source, target, kind: (3, E)) and the weights of all heads (E, H).
 
-    Args:
-        edges: source, target, kind of each.
-        weight: of each edge and head; those of one target and head sum to 1.
-        num_nodes: N.
-        before: layer before, whose tensors are shared where the edges are the same.
-
-    Shapes: edges (3, E), weight (E, H).
+    Weights of one target and head sum to 1. Tensors of the layer before are shared where its edges are the same.
     """
     source, target, kind = edges
     score = weight.float().mean(dim=1)
@@ -221,18 +193,16 @@ def of_edges(edges: Tensor, weight: Tensor, num_nodes: int, before: LayerScores 
     return LayerScores(ptr, source, kind, score)
 
 
-def of_selection(selected: AttentionGraph, num_nodes: int) -> LayerScores:
+def score_selection(selected: AttentionGraph, num_nodes: int) -> LayerScores:
     """Return the scores of a layer whose nodes select keys: an edge for each key that any head of a node selects.
 
-    The score is the mean of its weights over all heads, 0 in those that do not select it.
-
-    Raises:
-        ConfigError: the layer has tokens beside the nodes.
+    The score is the mean of its weights over all heads, 0 in those that do not select it. Attention to tokens is
+    refused.
     """
     heads, queries, _ = selected.index.shape
     if queries != num_nodes or (selected.index >= num_nodes).any():
         raise ConfigError(
-            f"gt.layer_type {cfg.gt.layer_type}: this network attends to tokens beside the {num_nodes} nodes, whose "
+            f"gt.layer_type {cfg.gt.layer_type}: this network attends to tokens besides the {num_nodes} nodes, whose "
             "scores no sparse network could use: take an attention among nodes, such as kMIP"
         )
     there = selected.index >= 0
@@ -242,4 +212,4 @@ def of_selection(selected: AttentionGraph, num_nodes: int) -> LayerScores:
     weight = selected.weight[there].float() / heads
     score = weight.new_zeros(len(pair)).index_add(0, place, weight)
     edges = torch.stack([pair % num_nodes, pair // num_nodes, torch.zeros_like(pair)])
-    return of_edges(edges, score[:, None], num_nodes)
+    return score_edges(edges, score[:, None], num_nodes)

@@ -25,24 +25,20 @@ EDGE_ENCODINGS = "encoding of edges (further parts of dataset.edge_encoder_name)
 def listing(patterns: Sequence[str] = ("*",)) -> str:
     """Return the components that have one of the given names as text, a table for each kind.
 
-    Args:
-        patterns (default: all): names, in upper or lower case; ``*``, ``?`` and ``[...]`` stand for what they do in a
-            shell. A data set has several: its title, ``dataset.format``, ``dataset.name``, and ``format / name``.
-
-    Raises:
-        ConfigError: a pattern fits nothing, with near misses.
+    Names may be in upper or lower case and have ``*``, ``?`` and ``[...]`` as in a shell; a data set has several:
+    title, ``dataset.format``, ``dataset.name``, ``format / name``. One that fits nothing is an error.
     """
     tables = _tables()
-    names = {name for rows in tables.values() for called, _ in rows.values() for name in called}
+    all_names = {name for rows in tables.values() for names, _ in rows.values() for name in names}
     for pattern in patterns:
-        if not _fit(names, [pattern]):
-            near = near_misses(pattern, names) or " `--list` alone shows all."
+        if not _fit(all_names, [pattern]):
+            near = near_misses(pattern, all_names) or " `--list` alone shows all."
             wider = f"*{pattern.strip('*')}*"
             hint = "" if wider == pattern else f" '{wider}' finds parts of names."
             raise ConfigError(f"--list: no component has the name {pattern!r}.{near}{hint}")
     texts = []
     for title, rows in tables.items():
-        lines = {key: line for key, (called, line) in rows.items() if _fit(called, patterns)}
+        lines = {key: line for key, (names, line) in rows.items() if _fit(names, patterns)}
         width = max(map(len, lines), default=0)
         texts.append([title, *(f"  {key:<{width}}  {lines[key]}".rstrip() for key in sorted(lines, key=str.lower))])
     return "\n\n".join("\n".join(text) for text in texts if len(text) > 1)
@@ -53,22 +49,22 @@ def _fit(names: Iterable[str], patterns: Iterable[str]) -> bool:
 
 
 def _tables() -> dict[str, dict[str, tuple[set[str], str]]]:
-    """Return title -> what is printed -> (all that a component is called, its line), those of other packages too."""
+    """Return title -> what is printed -> (all names of a component, its line), those of other packages too."""
     tables: dict[str, dict[str, tuple[set[str], str]]] = {}
     for kind, row in KINDS.items():
         title, specs = HEADINGS.get(kind, f"{row.title} ({row.key})"), entries(kind).values()
-        ours = {name for spec in specs for name in (spec.name, *spec.aliases)}
+        registered = {name for spec in specs for name in (spec.name, *spec.aliases)}
         tables[title] = {
             str(name): ({str(name)}, (inspect.getdoc(entry) or "").split("\n")[0])
             for name, entry in GRAPHGYM_REGISTRIES.get(kind, {}).items()
-            if name not in ours and name is not None
+            if name not in registered and name is not None
         }
         for spec in specs:
-            key, called = " or ".join((spec.name, *spec.aliases)), {spec.name, *spec.aliases}
+            key, names = " or ".join((spec.name, *spec.aliases)), {spec.name, *spec.aliases}
             if kind == "dataset":
                 record = spec.component
                 key = f"{record.format} / {record.name or 'none'}"
-                called = {key, record.title, record.format, record.name} - {""}
+                names = {key, record.title, record.format, record.name} - {""}
             on_edges = kind == "encoding" and spec.component.on_edges
-            tables.setdefault(EDGE_ENCODINGS if on_edges else title, {})[key] = (called, spec.summary)
+            tables.setdefault(EDGE_ENCODINGS if on_edges else title, {})[key] = (names, spec.summary)
     return tables

@@ -21,7 +21,7 @@ from graphgps_kmip.encoding.expander_graph import ALGORITHMS
 from graphgps_kmip.encoding.positional_encoding import option_defaults, option_keys
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.expressivity.brec_protocol import PROTOCOLS
-from graphgps_kmip.networks.network_settings import NETWORK_DEFAULTS
+from graphgps_kmip.networks.network_settings import GRAPHGYM_DEFAULTS, NETWORK_DEFAULTS
 from graphgps_kmip.ranges import (
     COUNT,
     FLAG,
@@ -32,7 +32,6 @@ from graphgps_kmip.ranges import (
     PATH,
     POSITIVE,
     SEED,
-    SOME_LAYERS,
     TEXT,
     WIDTH,
     Choice,
@@ -47,12 +46,19 @@ from graphgps_kmip.ranges import (
     refusal,
     whole,
 )
-from graphgps_kmip.registry import KINDS, Spec, entries, with_groups
+from graphgps_kmip.registry import Spec, entries, with_groups
 from graphgps_kmip.signatures import rules_of
-from graphgps_kmip.train.settings import EVAL_TEST, PRECISIONS
+from graphgps_kmip.train.settings import TrainSettings
 
-DECAYED = ("all", "first")  # values of optim.weight_decay_layers
 NAME = "graphgps_kmip"  # our key in GraphGym's registries without names of their own: config, loader, loss
+LISTED = Registered("--list")
+OTHER_SEED = whole(-1, 2**32 - 1)  # -1: that of the run
+# Keys of `TrainSettings`, whose annotations are their rules.
+TRAINING_KEYS = {
+    "optim": ("max_epoch", "batch_accumulation", "accumulation_mean"),
+    "train": """eval_period early_stop_patience eval_test enable_ckpt ckpt_period ckpt_best ckpt_clean auto_resume
+    epoch_resume precision""".split(),
+}
 # Key -> default, with the rule for other values; a bool alone takes True and False. Names as in GraphGPS where it has
 # them; a comment marks what is ours or differs.
 DEFAULTS: dict[str, Any] = {
@@ -60,34 +66,28 @@ DEFAULTS: dict[str, Any] = {
     "name_tag": Default("", Text(200)),  # appended to the results folder
     "run_multiple_splits": Default([], Each(NATURAL)),  # run ids = these split indices, the seed stays
     "custom_modules": Default([], Each(TEXT)),  # ours: Python files or modules imported before the config is checked
-    "dialect": Default(
-        "", Registered("a dialect")
-    ),  # ours: which public code's meaning of keys and defaults a file has
+    "dialect": Default("", Registered("a dialect")),  # ours: which public code's meaning of keys and defaults it has
     "quirks": Default([], Each(Registered("a quirk"))),  # ours: faults of public codes to switch back on
-    "dataset.name": Default(
-        "none", Registered("--list")
-    ),  # what a format with a single data set calls it; GraphGym says Cora
+    "dataset.name": Default("none", LISTED),  # what a format with a single data set calls it; GraphGym says Cora
     "dataset.split_mode": Default("standard", Registered("of the data set")),
     "dataset.split_index": Default(0, NATURAL),
-    "dataset.split_seed": Default(-1, whole(-1, 2**32 - 1)),  # ours, of split_mode random; -1: that of the run
+    "dataset.split_seed": Default(-1, OTHER_SEED),  # ours, of split_mode random; -1: that of the run
     "dataset.split_dir": Default("", PATH),  # where drawn splits are kept; "" is dataset.dir/splits
     "dataset.cache_edges": False,  # ours: keep the k-NN graphs of point clouds on disk, instead of building them anew
     "dataset.sample": False,  # ours: a small synthetic stand-in instead of the data
     "dataset.sample_graphs": Default(0, NATURAL),  # ours: at most so many graphs in it; 0: all, some 300
     "dataset.normalize_features": False,  # ours: where the nodes of one graph are classified: their features sum to 1
     "dataset.slic_compactness": Default(30, POSITIVE),  # 10 in GraphGPS; 30 is what was published as LRGB
-    "train.mode": Default("custom", Registered("--list")),
+    "train.mode": Default("custom", LISTED),
     "train.train_parts": Default(192, COUNT),  # parts of a graph, for train.sampler cluster and random_node
     "train.subgraph_hops": Default(2, whole(1, 1000)),  # ours: of train.sampler node2subgraph, around each node
     "train.subgraph_nodes": Default(250, COUNT),  # ours: nodes of one of its subgraphs at most
     "train.shuffle": True,  # a new order of the training graphs each epoch
-    "train.max_nodes": Default(
-        0, NATURAL
-    ),  # ours: nodes of a training batch, instead of train.batch_size graphs; 0: off
-    "train.eval_test": Default("every", Choice(EVAL_TEST)),  # ours: every evaluation, or "best": only at a new best
-    "train.early_stop_patience": Default(0, NATURAL),  # ours: epochs without a better score that end it; 0: none do
+    "train.max_nodes": Default(0, NATURAL),  # ours: nodes of a training batch, not train.batch_size graphs; 0: off
+    "train.eval_test": "every",  # ours: every evaluation, or "best": only at a new best
+    "train.early_stop_patience": 0,  # ours: epochs without a better score that end it; 0: none do
     "train.ckpt_best": False,
-    "train.precision": Default("32-true", Choice(PRECISIONS)),  # ours: or bf16-mixed, 64-true
+    "train.precision": "32-true",  # ours: or bf16-mixed, 64-true
     # ours, of gt.layer_type Spexphormer: which edges of the graph its layers read, by whose scores
     "spexphormer.scores": Default("", PATH),  # a scores.pt, or the results folder of the estimator; "": train it
     "spexphormer.estimator": Default("", PATH),  # YAML of the estimator, from the folder of the file that names it
@@ -102,11 +102,11 @@ DEFAULTS: dict[str, Any] = {
     "brec.protocol": Default("literal", Choice(tuple(PROTOCOLS))),  # ours, of train.mode brec: how pairs are trained on
     "brec.pairs": Default("", TEXT),  # which: names of categories, 0-9, 110, joined by a plus; "": all
     "brec.loss_threshold": Default(0.0, NOT_NEGATIVE),  # a lower loss of an epoch ends the training on a pair
-    "optim.batch_accumulation": Default(1, COUNT),
+    "optim.batch_accumulation": 1,
     "optim.accumulation_mean": True,  # ours: a step's gradient is the mean over its batches, not the sum
     "optim.clip_grad_norm": False,
     "optim.clip_grad_norm_value": Default(1.0, POSITIVE),
-    "optim.weight_decay_layers": Default("all", Choice(DECAYED)),  # ours: or "first", as in the recipe of GCN
+    "optim.weight_decay_layers": Default("all", Choice(("all", "first"))),  # ours: or "first", as in the recipe of GCN
     "optim.reduce_factor": Default(0.1, Range(0, 1, below=True)),
     "optim.schedule_patience": Default(10, NATURAL),
     "optim.min_lr": Default(0.0, NOT_NEGATIVE),
@@ -119,14 +119,14 @@ DEFAULTS: dict[str, Any] = {
     "prep.exp_algorithm": Default("Random-d", Choice(ALGORITHMS)),
     "prep.exp_deg": Default(5, whole(1, 1000)),  # permutations or cycles: each node has twice as many neighbours
     "prep.exp_max_num_iters": Default(100, COUNT),
-    "prep.exp_seed": Default(-1, whole(-1, 2**32 - 1)),  # ours: one expander for runs of all seeds; -1: each its own
+    "prep.exp_seed": Default(-1, OTHER_SEED),  # ours: one expander for runs of all seeds; -1: each its own
     "prep.add_reverse_edges": False,  # where the nodes of one graph are classified; True in Exphormer's code
     "prep.add_self_loops": False,  # likewise of one graph
     "prep.node_order": Default(AS_GIVEN, Choice(tuple(ORDERS))),  # ours: of networks that mix nodes along their order
     "pretrained.dir": Default("", PATH),  # the results folder of an earlier run, above its seeds
     "pretrained.reset_prediction_head": True,
     "pretrained.freeze_main": False,  # train the head alone
-    "pretrained.seed": Default(-1, whole(-1, 2**32 - 1)),  # of the earlier run; -1: that of this one, as in GraphGPS
+    "pretrained.seed": Default(-1, OTHER_SEED),  # of the earlier run; -1: as in GraphGPS that of this one
     "wandb.use": False,
     "wandb.entity": Default("", TEXT),
     "wandb.project": Default("graphgps_kmip", TEXT),
@@ -139,15 +139,11 @@ def set_defaults(cfg: CfgNode) -> None:
     _enter(cfg, DEFAULTS)
     for spec in (*entries("encoding").values(), *with_groups()):
         enter_group(cfg, spec)
-    _enter(cfg, UNREAD | FAULTS)  # last, for some stand in the groups of components
+    _enter(cfg, UNREAD | FAULTS)  # last, for some are in groups of components
 
 
 def enter_group(node: CfgNode, spec: Spec) -> None:
-    """Add the config group of a component, whose options have their defaults.
-
-    Raises:
-        ConfigError: a key of another meaning has its name.
-    """
+    """Add the config group of a component, with the defaults of its options; refuse a name that another key has."""
     *parents, leaf = spec.group.split(".")
     for name in parents:
         node = node.setdefault(name, CfgNode())
@@ -170,102 +166,49 @@ def _enter(cfg: CfgNode, defaults: dict[str, Any]) -> None:
             node[leaf] = copy(default_of(value))
 
 
-LISTED = Registered("--list")
-SAMPLER = Registered("a sampler")
-# GraphGym's own keys, whose defaults stand in its code. Its True and False need no rule.
-GRAPHGYM: dict[str, Rule] = {
-    "print": Choice(("both", "file", "stdout")),
-    "accelerator": Pattern(
-        r"(auto|cpu|cuda|gpu|mps|tpu)(:\d{1,3})?", "auto, cpu, cuda, gpu, mps or tpu, or one device as in cuda:0"
+# GraphGym's own keys, whose defaults are in its code. True and False need no rule, `GRAPHGYM_DEFAULTS` has the others.
+BY_RULE: list[tuple[Rule, str]] = [
+    (LISTED, "dataset.format dataset.encoder_name dataset.node_encoder_name dataset.edge_encoder_name model.type"),
+    (LISTED, "model.loss_fun gnn.head gnn.layer_type gnn.stage_type gnn.act optim.optimizer optim.scheduler"),
+    (Registered("a sampler"), "train.sampler val.sampler"),
+    (Registered("a metric of the task"), "metric_best"),
+    (Registered("a task"), "dataset.task_type"),
+    (Registered("of the loss"), "model.size_average"),
+    (Registered("of the head"), "model.edge_decoding model.graph_pooling"),
+    (Registered("of the layers"), "gnn.agg"),
+    (TEXT, "dataset.edge_train_mode dataset.transform dataset.location dataset.label_table dataset.label_column"),
+    (TEXT, "train.radius val.radius"),
+    (Each(TEXT), "custom_metrics"),
+    (Text(2000, empty=False, part=200), "out_dir dataset.dir"),
+    (Text(200, empty=False), "cfg_dest"),
+    (NATURAL, "share.dim_in share.dim_out share.num_splits"),
+    (COUNT, "train.batch_size train.node_per_graph train.iter_per_epoch train.walk_length val.node_per_graph"),
+    (FRACTION, "dataset.edge_message_ratio model.thresh gnn.keep_edge optim.momentum bn.mom"),
+    (NOT_NEGATIVE, "dataset.edge_negative_sampling_ratio optim.base_lr optim.weight_decay"),
+    (POSITIVE, "optim.lr_decay bn.eps"),
+    (WIDTH, "dataset.encoder_dim"),
+    (HEADS, "gnn.att_heads"),
+    (SEED, "seed"),
+    (Each(FRACTION, 2, 3), "dataset.split"),
+    (Each(NATURAL), "optim.steps"),
+    (Each(whole(-1, 10**9), 1), "train.neighbor_sizes"),
+    (whole(0, 65_536), "dataset.edge_dim"),  # 0: entered when a data set without edge features is loaded
+    (whole(1, 1024), "devices num_threads"),
+    (whole(0, 256), "num_workers"),
+    (whole(1, 1000), "gnn.skip_every"),
+    (whole(1, 17), "round"),
+    (Choice(("both", "file", "stdout")), "print"),
+    (Choice(("argmax", "argmin")), "metric_agg"),
+    (Choice(("node", "edge", "graph", "link_pred")), "dataset.task"),
+    (Choice(("single", "both")), "gnn.msg_direction"),
+    (Choice(("none", "add", "concat")), "gnn.self_msg"),
+    (
+        Pattern(
+            r"(auto|cpu|cuda|gpu|mps|tpu)(:\d{1,3})?", "auto, cpu, cuda, gpu, mps or tpu, or one device as in cuda:0"
+        ),
+        "accelerator",
     ),
-    "devices": whole(1, 1024),
-    "out_dir": Text(2000, empty=False, part=200),
-    "cfg_dest": Text(200, empty=False),
-    "custom_metrics": Each(TEXT),
-    "seed": SEED,
-    "round": whole(1, 17),
-    "num_workers": whole(0, 256),
-    "num_threads": whole(1, 1024),
-    "metric_best": Registered("a metric of the task"),
-    "metric_agg": Choice(("argmax", "argmin")),
-    "share.dim_in": NATURAL,
-    "share.dim_out": NATURAL,
-    "share.num_splits": NATURAL,
-    "dataset.format": LISTED,
-    "dataset.dir": Text(2000, empty=False, part=200),
-    "dataset.task": Choice(("node", "edge", "graph", "link_pred")),
-    "dataset.task_type": Registered("a task"),
-    "dataset.split": Each(FRACTION, 2, 3),
-    "dataset.encoder_name": LISTED,
-    "dataset.node_encoder_name": LISTED,
-    "dataset.edge_encoder_name": LISTED,
-    "dataset.encoder_dim": WIDTH,
-    "dataset.edge_dim": whole(0, 65_536),  # 0: entered when a data set without edge features is loaded
-    "dataset.edge_train_mode": TEXT,
-    "dataset.edge_message_ratio": FRACTION,
-    "dataset.edge_negative_sampling_ratio": NOT_NEGATIVE,
-    "dataset.transform": TEXT,
-    "dataset.location": TEXT,
-    "dataset.label_table": TEXT,
-    "dataset.label_column": TEXT,
-    "train.batch_size": COUNT,
-    "train.sampler": SAMPLER,
-    "train.node_per_graph": COUNT,
-    "train.radius": TEXT,
-    "train.eval_period": COUNT,
-    "train.ckpt_period": COUNT,
-    "train.epoch_resume": whole(-1, 10**9),
-    "train.iter_per_epoch": COUNT,
-    "train.walk_length": COUNT,
-    "train.neighbor_sizes": Each(whole(-1, 10**9), 1),
-    "val.sampler": SAMPLER,
-    "val.node_per_graph": COUNT,
-    "val.radius": TEXT,
-    "model.type": LISTED,
-    "model.loss_fun": LISTED,
-    "model.size_average": Registered("of the loss"),
-    "model.thresh": FRACTION,
-    "model.edge_decoding": Registered("of the head"),
-    "model.graph_pooling": Registered("of the head"),
-    "gnn.head": LISTED,
-    "gnn.layers_pre_mp": SOME_LAYERS,
-    "gnn.layers_mp": SOME_LAYERS,
-    "gnn.layers_post_mp": SOME_LAYERS,
-    "gnn.dim_inner": WIDTH,
-    "gnn.layer_type": LISTED,
-    "gnn.stage_type": LISTED,
-    "gnn.skip_every": whole(1, 1000),
-    "gnn.act": LISTED,
-    "gnn.dropout": FRACTION,
-    "gnn.agg": Registered("of the layers"),
-    "gnn.msg_direction": Choice(("single", "both")),
-    "gnn.self_msg": Choice(("none", "add", "concat")),
-    "gnn.att_heads": HEADS,
-    "gnn.keep_edge": FRACTION,
-    "optim.optimizer": LISTED,
-    "optim.base_lr": NOT_NEGATIVE,
-    "optim.weight_decay": NOT_NEGATIVE,
-    "optim.momentum": FRACTION,
-    "optim.scheduler": LISTED,
-    "optim.steps": Each(NATURAL),
-    "optim.lr_decay": POSITIVE,
-    "optim.max_epoch": COUNT,
-    "bn.eps": POSITIVE,
-    "bn.mom": FRACTION,
-}
-
-
-class Unread:
-    """Rule of a key of public files that nothing reads: any value of the default's type."""
-
-    def allows(self, value: Any) -> bool:
-        """Return True."""
-        del value
-        return True
-
-    def __str__(self) -> str:
-        """Return the rule in words."""
-        return "anything, no part of this package reads it"
+]
 
 
 class Unruled:
@@ -276,31 +219,34 @@ class Unruled:
         return not (isinstance(value, float) and math.isnan(value))
 
     def __str__(self) -> str:
-        """Return the rule in words."""
         return "a value of the default's type that is not NaN"
+
+
+class Unread(Unruled):
+    """Rule of a key of public files that nothing reads: any value of the default's type."""
+
+    def allows(self, value: Any) -> bool:  # noqa: ARG002
+        """Return True."""
+        return True
 
 
 def rules(cfg: CfgNode) -> dict[str, Rule]:
     """Return the rule of every key of ``cfg``, those of components that a user has registered included."""
-    declared: dict[str, Any] = dict(GRAPHGYM)
+    declared = {key: rule for rule, keys in BY_RULE for key in keys.split()}
+    training = rules_of(TrainSettings)
+    declared |= {f"{group}.{name}": training.get(name) for group, names in TRAINING_KEYS.items() for name in names}
     declared |= {key: Unread() for key in UNREAD}
-    declared |= {key: one.rule for key, one in (DEFAULTS | FAULTS).items() if isinstance(one, Default)}
+    defaults = GRAPHGYM_DEFAULTS | DEFAULTS | FAULTS
     for spec in entries("encoding").values():
-        keys = option_keys(spec.component).items()
-        declared |= {f"{spec.group}.{key}": one.rule for key, one in keys if isinstance(one, Default)}
+        defaults |= {f"{spec.group}.{key}": entry for key, entry in option_keys(spec.component).items()}
+    declared |= {key: entry.rule for key, entry in defaults.items() if isinstance(entry, Default)}
     for spec in with_groups():
-        declared |= {
-            f"{spec.group}.{name}": rule for name, rule in rules_of(spec.component, KINDS[spec.kind].given).items()
-        }
+        declared |= {f"{spec.group}.{name}": rule for name, rule in rules_of(spec.component).items()}
     return {key: declared.get(key) or (FLAG if isinstance(value, bool) else Unruled()) for key, value in flatten(cfg)}
 
 
 def check_ranges(cfg: CfgNode, origins: Mapping[str, str]) -> None:
-    """Check every key against its rule.
-
-    Raises:
-        ConfigError: the first value that is not allowed, with key, value, origin and what is allowed.
-    """
+    """Check every key against its rule; the error names key, value, origin and what is allowed."""
     allowed = rules(cfg)
     for key, value in flatten(cfg):
         if why := refusal(allowed[key], value):

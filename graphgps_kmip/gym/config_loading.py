@@ -1,4 +1,4 @@
-"""Config loading: a YAML file, its base files and custom modules, and command-line overrides into GraphGym's config."""
+"""Config loading: a YAML file, its base file and custom modules, and command-line overrides into GraphGym's config."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import importlib.util
 import logging
 import reprlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from torch_geometric.graphgym.config import assert_cfg, set_cfg
@@ -31,35 +30,26 @@ from graphgps_kmip.ranges import Each, Text, refusal
 def read_settings(file: Path, readers: tuple[Path, ...] = ()) -> list[tuple[str, Any, str]]:
     """Return (dotted key, value, file) for each setting of a YAML file, those of its ``base:`` file before its own.
 
-    Args:
-        file: a YAML file; ``base: other.yaml`` in it is relative to its own folder.
-        readers: files whose base this is, to find a circle.
-
-    Raises:
-        ConfigError: a file that cannot be read, is no YAML, or is its own base.
+    ``base: other.yaml`` is relative to the file's own folder; ``readers`` are the files whose base this is.
     """
     content = read_yaml(file, f"{readers[-1]}: base" if readers else "--cfg")
     base = content.pop("base", None)
     try:
-        own = [(key, value, str(file)) for key, value in flatten(content)]
+        settings = [(key, value, str(file)) for key, value in flatten(content)]
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
     if base is None:
-        return own
+        return settings
     if not isinstance(base, str) or not base.strip() or not base.isprintable():
         raise ConfigError(f"{file}: base: expected the path of a YAML file, got {reprlib.repr(base)}")
     base = find_config(Path(base), file.parent)
     if any(base.resolve() == reader.resolve() for reader in (file, *readers)):
         raise ConfigError(f"{file}: base: {base} leads back here: a file cannot be its own base")
-    return read_settings(base, (*readers, file)) + own
+    return read_settings(base, (*readers, file)) + settings
 
 
 def read_yaml(file: Path, named_by: str = "--cfg") -> dict[str, Any]:
-    """Return the mapping in a YAML file; the log names each key that one group has twice, as public files do.
-
-    Raises:
-        ConfigError: missing, unreadable, no YAML (line and column), or no mapping.
-    """
+    """Return the mapping in a YAML file; the log names each key that one group has twice, as public files do."""
     return yaml_files.read_yaml(file, named_by, on_duplicate=partial(_warn_of_duplicate, f"{file}:"))
 
 
@@ -73,17 +63,11 @@ def _warn_of_duplicate(where: str, line: int, key: str) -> None:
 def import_modules(names: list[str] | str, folder: Path) -> list[str]:
     """Import modules that register components; return the path of each, or the name of an installed one.
 
-    Args:
-        names: each a path (with or without ``.py``) relative to ``folder`` or to the current folder, or the dotted
-            name of an importable module.
-        folder: where the YAML file lies; tried first.
-
-    Raises:
-        ConfigError: no such file or module, or its name is taken. What the user's own code raises passes through.
+    A name is a path (with or without ``.py``) relative to ``folder``, that of the YAML file, or to the current
+    folder, or the dotted name of an importable module. What the user's own code raises passes through.
     """
     names = [names] if isinstance(names, str) else names
-    rule = Each(Text(empty=False))
-    if why := refusal(rule, names):
+    if why := refusal(Each(Text(empty=False)), names):
         raise ConfigError(f"custom_modules: {why} Name Python files or modules, as in custom_modules: [my_file]")
     modules = []
     for name in names:
@@ -91,37 +75,30 @@ def import_modules(names: list[str] | str, folder: Path) -> list[str]:
         paths = [base / f"{path}.py" for path in (stem, stem.replace(".", "/")) for base in (folder, Path.cwd())]
         file = next((path.resolve() for path in paths if path.is_file()), None)
         modules.append(name if file is None else str(file))
-        if file is not None:
-            _import_file(file)
-            continue
         try:
-            importlib.import_module(name)
+            importlib.import_module(name) if file is None else _import_file(file)
         except ModuleNotFoundError as error:
-            if not error.name or name.split(".")[0] != error.name.split(".")[0]:
-                raise  # one that the module imports
+            if file is not None or not error.name or name.split(".")[0] != error.name.split(".")[0]:
+                raise  # a module that the user's own code imports
             places = f"{folder.resolve()} and {Path.cwd()}"
             raise ConfigError(f"custom_modules: no file or module {name!r} (looked in {places})") from error
     return modules
 
 
-def _import_file(path: Path) -> ModuleType:
+def _import_file(path: Path) -> None:
     loaded = sys.modules.get(path.stem)
     if loaded is not None and getattr(loaded, "__file__", None) == str(path):
-        return loaded  # its registrations stand already
+        return
     if loaded is not None or path.stem in sys.stdlib_module_names:
         raise ConfigError(f"custom_modules: {path} has the name of another module, {path.stem}: rename the file")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module  # before execution, as for any import: its classes can be pickled
     try:
-        spec.loader.exec_module(module)  # what the user's code raises is theirs to see, traceback and all
+        spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[path.stem]
         raise
-    return module
-
-
-PLAIN = (str, int, float, list, tuple, type(None))
 
 
 def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> None:
@@ -133,29 +110,35 @@ def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> 
         overrides: command-line tail, ``[key, value, key, value, ...]``; it wins over the file.
 
     Raises:
-        ConfigError: the file is missing or no YAML; a key is unknown; a value has the wrong type; a custom module
-            cannot be imported.
+        ConfigError: the file is missing or no YAML; a key is unknown; a value is not allowed or has the wrong type; a
+            custom module cannot be imported.
     """
     file = Path(file) if file else None
     settings = name_dialect(read_settings(file)) if file else []
     settings += [(key, value, "the command line") for key, value in parse_overrides(overrides)]
-    named = [value for key, value, _ in settings if key == "custom_modules"]
+    enter_settings(cfg, settings, file)
+
+
+def enter_settings(cfg: CfgNode, settings: list[tuple[str, Any, str]], file: Path | None) -> None:
+    """Reset ``cfg``, then enter settings, (key, value, origin), of which the last of a key counts."""
+    names = [value for key, value, _ in settings if key == "custom_modules"]
     folder = file.parent if file else Path()
-    modules = import_modules(named[-1] or [] if named else [], folder)  # before set_cfg makes the groups
+    modules = import_modules(names[-1] or [] if names else [], folder)  # before set_cfg makes the groups
     cfg.defrost()
+    cfg.clear()  # of keys of components that are no longer registered
     set_cfg(cfg)
     set_defaults(cfg)  # ours, whatever other packages have declared
     origins = {}
     settings = in_dialect(settings)
     for key, value, origin in settings:
         if key != "custom_modules":
-            ours, form = translate(key, value)
-            _merge(cfg, ours, form, origin)
-            origins[ours] = origin
+            key, value = translate(key, value)
+            _merge(cfg, key, value, origin)
+            origins[key] = origin
     check_ranges(cfg, origins)
     log_unread(settings)
     cfg.custom_modules = modules
-    cfg.spexphormer.estimator = _beside(cfg.spexphormer.estimator, [origins.get("spexphormer.estimator", ""), file])
+    cfg.spexphormer.estimator = _find_file(cfg.spexphormer.estimator, origins.get("spexphormer.estimator", ""), file)
     if file is None:  # GraphGym's own defaults do not pass its own check
         return
     log_quirks(cfg)
@@ -165,22 +148,17 @@ def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> 
         raise ConfigError(f"{file}: {error}") from error
 
 
-def _beside(path: str, readers: list[str | Path | None]) -> str:
-    """Return where a file is that a setting names: beside the file that has the setting, else as it was written.
-
-    Args:
-        path: as a user wrote it; "" stays.
-        readers: the file that has the setting, and the one that was asked for; the command line is none.
-    """
+def _find_file(path: str, origin: str, file: Path | None) -> str:
+    """Return a path that a setting names, relative to the YAML with the setting, or to ``file``, if it is there."""
     if not path or Path(path).is_absolute():
         return path
-    places = [Path(reader).parent / path for reader in readers if reader and Path(reader).suffix]
+    places = [Path(reader).parent / path for reader in (origin, file) if reader and Path(reader).suffix]
     return str(next((place for place in places if place.is_file()), path))
 
 
-def parse_overrides(words: list[str]) -> Iterator[tuple[str, Any]]:
+def parse_overrides(arguments: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """Yield (key, value) of a command-line tail, see `yaml_files.parse_overrides`."""
-    return yaml_files.parse_overrides(words, partial(_warn_of_duplicate, "line "))
+    return yaml_files.parse_overrides(arguments, partial(_warn_of_duplicate, "line "))
 
 
 def _merge(cfg: CfgNode, key: str, value: Any, origin: str) -> None:
@@ -199,7 +177,7 @@ def _merge(cfg: CfgNode, key: str, value: Any, origin: str) -> None:
 
 def _coerce(value: Any, default: Any, where: str) -> Any:
     """Give a value the type of the default that it replaces, by yacs' rules, but an int may stand for a float."""
-    if not isinstance(value, PLAIN):  # a date, a set, or a group where a value belongs
+    if not isinstance(value, (str, int, float, list, tuple, type(None))):  # a date, a set, or a group
         raise ConfigError(
             f"{where}: expected a plain value, got {reprlib.repr(value)} ({type(value).__name__}): quote it"
         )
@@ -223,9 +201,9 @@ def _coerce(value: Any, default: Any, where: str) -> Any:
 
 
 def _near_keys(cfg: CfgNode, key: str) -> str:
-    keys = [one for one, _ in flatten(cfg)]
+    keys = [key for key, _ in flatten(cfg)]
     leaf = key.rsplit(".", 1)[-1]
-    same_leaf = [one for one in keys if one.rsplit(".", 1)[-1] == leaf]
+    same_leaf = [other for other in keys if other.rsplit(".", 1)[-1] == leaf]
     if same_leaf:  # right name, wrong group
         return f" Did you mean {' or '.join(same_leaf[:3])}?"
     hint = suggest(key, keys)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from torch_geometric.data import Data
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
@@ -52,7 +51,7 @@ from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, encod
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_defaults import NAME
 from graphgps_kmip.gym.graphgym_registries import choose_package
-from graphgps_kmip.gym.network_building import enter, with_values
+from graphgps_kmip.gym.network_building import set_values, with_values
 from graphgps_kmip.gym.sparse_loading import is_sparse, sparse_loaders
 from graphgps_kmip.networks.head_builders import check_head
 from graphgps_kmip.registry import Spec, entries
@@ -62,13 +61,11 @@ if TYPE_CHECKING:
 
 _standing_in: ContextVar[bool] = ContextVar("standing_in", default=False)
 GRAPHGYM_SHARES = (0.8, 0.1, 0.1)  # its default of dataset.split
-ONLY_HERE = {"train.max_nodes": 0, "optim.weight_decay_layers": "all"}  # what only our own main does -> default
 GRAPHGYM_FORMAT = "PyG"  # loaded by GraphGym itself where we have no record of that name
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """A data set with its encodings, and the facts that they derive from its graphs, see `encoding_facts`."""
+class Loaded(NamedTuple):
+    """A data set with its encodings, and the facts that they derive from its graphs: ``share.<name>`` -> value."""
 
     dataset: GraphDataset
     facts: Mapping[str, int]
@@ -78,9 +75,6 @@ def load(format: str, name: str, root: str) -> Loaded | None:  # noqa: A002 (Gra
     """Return the data set of ``dataset.format`` and ``dataset.name`` with its splits, prepared edges and encodings.
 
     None leaves a format that is not ours to GraphGym or to another registered loader; without one it is an error.
-
-    Raises:
-        ValueError: unknown format or name, with near misses.
     """
     formats = {FOLDER, *(key[0] for key in datasets())}
     if format not in formats and set(register.loader_dict) - {NAME}:
@@ -92,21 +86,19 @@ def load(format: str, name: str, root: str) -> Loaded | None:  # noqa: A002 (Gra
     record = _record(format, name, root)
     dataset, is_sample = _without_encodings(record, root)
     cache = None if is_sample else Path(root, "encodings", record.key.replace("/", "-"))
-    facts = encoding_facts(dataset.graphs)
+    derived = {name: value for spec in enabled() for name, value in current(spec).facts(dataset.graphs).items()}
+    facts = {f"share.{name}": value for name, value in derived.items()}  # such as the width of ERN
     encodings = enabled_encodings(with_values(cfg, facts))
     if cfg.prep.exp and not is_sparse(cfg):  # the edges of a sparse network are those that have scores
-        expander = replace(from_settings(PublicExpander, "Expander", cfg), seed=_seed("prep.exp_seed"))
+        expander = replace(from_settings(PublicExpander, "Expander", cfg), seed=_seed(cfg.prep.exp_seed))
         encodings.append(precomputation(expander))
     return Loaded(encoded(dataset, encodings, cache), facts)
 
 
 def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # noqa: A002 (GraphGym's signature)
-    """Return the data set as `load`, as GraphGym calls it: facts that it does not derive itself are entered into cfg.
+    """Return the data set as `load`, for GraphGym, whose ``cfg`` gets the facts that it does not derive itself.
 
     None, too, if ``model.type`` is a network of another package, to which all parts of the run are left.
-
-    Raises:
-        ValueError: unknown format or name, with near misses.
     """
     is_ours = choose_package(cfg.model.type)
     logging.info(
@@ -114,28 +106,26 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
         cfg.model.type,
         "those of graphgps_kmip" if is_ours else "left to the package that has it",
     )
-    unread = [key for key, default in ONLY_HERE.items() if _value(key) != default] if is_ours else []
-    unread += ["gt.layer_type"] if is_ours and is_sparse(cfg) else []
-    if unread:
-        raise ConfigError(
-            f"{unread[0]}: GraphGym's own loaders and optimizers do not obey it: train by graphgps_kmip's main.py"
-        )
+    for key, is_set in (
+        ("train.max_nodes", cfg.train.max_nodes != 0),
+        ("optim.weight_decay_layers", cfg.optim.weight_decay_layers != "all"),
+        ("gt.layer_type", is_sparse(cfg)),
+    ):
+        if is_ours and is_set:
+            raise ConfigError(
+                f"{key}: GraphGym's own loaders and optimizers do not obey it: train by graphgps_kmip's main.py"
+            )
     loaded = load(format, name, root) if is_ours else None
     if loaded is None:
         return None
     task = {"dataset.task": "graph"} if cfg.train.sampler == NODE2SUBGRAPH else {}
-    enter({**loaded.facts, **task, "dataset.edge_dim": columns(loaded.dataset.graphs[0].edge_attr, name)})
+    set_values(cfg, {**loaded.facts, **task, "dataset.edge_dim": columns(loaded.dataset.graphs[0].edge_attr, name)})
     dataset = loaded.dataset
     return GraphDataset(dataset.graphs, dataset.splits, dataset_info(dataset), dataset.files)
 
 
 def load_configured() -> Loaded:
-    """Return the configured data set.
-
-    Raises:
-        ConfigError: only GraphGym itself or another package could load it, which say too little about it.
-        ValueError: unknown format or name, with near misses.
-    """
+    """Return the configured data set; refuse one that only GraphGym itself or another package could load."""
     choose_package(cfg.model.type)
     loaded = load(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
     if loaded is None:
@@ -149,7 +139,7 @@ def load_configured() -> Loaded:
 
 @contextmanager
 def stand_in() -> Iterator[None]:
-    """Load a small stand-in of the same schema where a data set is asked for: a dry run needs its dims alone."""
+    """Load a small sample of the same schema in place of a data set: a dry run needs its dims alone."""
     token = _standing_in.set(True)
     try:
         yield
@@ -164,7 +154,7 @@ def missing_data() -> str:
     are known from the files alone.
     """
     format, name, root = cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir  # noqa: A001
-    if cfg.dataset.sample or format == FOLDER or any(current(spec).needs_data for spec in enabled()):
+    if cfg.dataset.sample or any(current(spec).needs_data for spec in enabled()):
         return ""
     if format not in {key[0] for key in datasets()} or (format == GRAPHGYM_FORMAT and (format, name) not in datasets()):
         return ""
@@ -182,11 +172,7 @@ def _record(format: str, name: str, root: str) -> DatasetRecord:  # noqa: A002
 
 
 def configured_graph() -> tuple[GraphDataset, str]:
-    """Return the configured data set without encodings, and its level: for checks beforehand.
-
-    Raises:
-        ValueError: unknown format or name, with near misses.
-    """
+    """Return the configured data set without encodings, and its level: for checks beforehand."""
     record = _record(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
     return _without_encodings(record, cfg.dataset.dir)[0], record.level
 
@@ -218,14 +204,14 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
             mode,
             record.title,
         )
-    dataset = open_dataset(record, root, mode, cfg.dataset.split, _seed("dataset.split_seed"), index, folder)
+    dataset = open_dataset(record, root, mode, cfg.dataset.split, _seed(cfg.dataset.split_seed), index, folder)
     if cfg.train.mode == "brec":  # before encodings are computed, which can be large
         if standing_in:  # its pairs are others: of the setting only the form is checked
             parse_pairs(cfg.brec.pairs, range(NUM_PAIRS))
         dataset = select_pairs(dataset, "" if standing_in else cfg.brec.pairs)
     dataset = order_nodes(dataset, cfg.prep.node_order, cfg.seed)
     if record.level == "node":
-        dataset = _prepared(dataset, record)
+        dataset = _prepare_graph(dataset, record)
     elif cfg.dataset.normalize_features:
         raise ConfigError(
             f"dataset.normalize_features: {record.title} is not one graph whose nodes are classified, set it to False"
@@ -241,40 +227,32 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
     return dataset, standing_in
 
 
-def _seed(key: str) -> int:
-    """Return the seed of a key whose -1 stands for that of the run."""
-    return cfg.seed if _value(key) < 0 else _value(key)
+def _seed(seed: int) -> int:
+    """Return the seed of the run in place of -1."""
+    return cfg.seed if seed < 0 else seed
 
 
-def _value(key: str) -> Any:
-    group, name = key.split(".")
-    return cfg[group][name]
-
-
-def _prepared(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
-    """Return the graph with the edges and features that ``prep`` makes; what is said of the data is of it as it was."""
-    prep, graph = cfg.prep, dataset.graphs[0]
+def _prepare_graph(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
+    """Return the graph with the edges and features that ``prep`` makes; its summary is that of the raw graph."""
+    prep, raw = cfg.prep, dataset.graphs[0]
+    graph = raw
     if prep.raw_reverse_edges:
         graph = with_every_edge_reversed(graph)
     elif prep.add_reverse_edges:
         graph = with_reverse_edges(graph)
     if prep.add_self_loops:
         graph = with_self_loops(graph)
-    if graph is not dataset.graphs[0]:
-        logging.info("prep: the %s edges of %s became %s", dataset.graphs[0].num_edges, record.title, graph.num_edges)
+    if graph is not raw:
+        logging.info("prep: the %s edges of %s became %s", raw.num_edges, record.title, graph.num_edges)
     if cfg.dataset.normalize_features:
         graph = with_normalized_features(graph)
-    if graph is dataset.graphs[0]:
+    if graph is raw:
         return dataset
     return GraphDataset([graph], dataset.splits, dataset.summary or summarize(dataset, record), dataset.files)
 
 
 def show_data(name: str) -> str:
-    """Return the data sheet of a data set, with what is found in its files if they are at hand.
-
-    Raises:
-        ValueError: no such data set, with near misses.
-    """
+    """Return the data sheet of a data set, with what is found in its files if they are at hand."""
     record = find_title(name)
     root = cfg.dataset.dir
     info = DatasetInfo.of(open_dataset(record, root), record) if at_hand(record, root) else None
@@ -282,14 +260,10 @@ def show_data(name: str) -> str:
 
 
 def dataset_info(dataset: GraphDataset) -> DatasetInfo:
-    """Return the facts of the configured data set, and log where they are not those of its record.
-
-    Raises:
-        ConfigError: the head does not fit it.
-    """
+    """Return the facts of the configured data set; log where they are not the record's, refuse an unfit head."""
     record = _record(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir)
-    sampled = "sampled" if is_sparse(cfg) else record.level
-    check_head(cfg, "subgraph" if cfg.train.sampler == NODE2SUBGRAPH else sampled)
+    level = "sampled" if is_sparse(cfg) else record.level
+    check_head(cfg, "subgraph" if cfg.train.sampler == NODE2SUBGRAPH else level)
     info = DatasetInfo.of(dataset, record)
     part = cfg.train.mode == "brec" and cfg.brec.pairs
     if not (cfg.dataset.sample or _standing_in.get() or part):
@@ -299,11 +273,7 @@ def dataset_info(dataset: GraphDataset) -> DatasetInfo:
 
 
 def current_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[GraphLoader | NodeLoader | LayerLoader]:
-    """Return the loaders of training, validation and test for this process.
-
-    Raises:
-        ValueError: the config asks for what these data or this model cannot do.
-    """
+    """Return the loaders of training, validation and test for this process."""
     if is_sparse(cfg):
         return sparse_loaders(dataset, level, fabric)
     train, *evaluation = make_loaders(
@@ -345,24 +315,15 @@ def enabled() -> list[Spec]:
     return [spec for spec in entries("encoding").values() if spec.group in cfg and cfg[spec.group].enable]
 
 
-def encoding_facts(graphs: Sequence[Data]) -> dict[str, int]:
-    """Return facts of the data set that enabled encodings need, such as the width of ERN: ``share.<name>`` -> value."""
-    return {f"share.{name}": value for spec in enabled() for name, value in current(spec).facts(graphs).items()}
-
-
 def enabled_encodings(settings: CfgNode) -> list[Encoding]:
-    """Return what the config asks to be precomputed for each graph.
-
-    Raises:
-        ConfigError: a part of an encoder's name is not enabled, or its group has a wrong value.
-    """
+    """Return what the config asks to be precomputed for each graph; refuse encoder parts that are not enabled."""
     for kind, parts in (("node", encoding_parts()), ("edge", encoding_parts(on_edges=True))):
         names = settings.dataset[f"{kind}_encoder_name"].split("+") if settings.dataset[f"{kind}_encoder"] else ()
         for name in names:
             if name in parts and not settings[parts[name].group].enable:
                 raise ConfigError(f"dataset.{kind}_encoder_name: {name} needs {parts[name].group}.enable True")
     encodings = [from_settings(spec.component, spec.name, settings) for spec in enabled()]
-    return [precomputation(one) for one in encodings if not one.computed_in_batch]
+    return [precomputation(encoding) for encoding in encodings if not encoding.computed_in_batch]
 
 
 def precomputation(encoding: PositionalEncoding) -> Encoding:

@@ -1,8 +1,7 @@
 """Estimator of a sparse network: it is trained first, in a run folder of its own, where its scores are missing.
 
-One command trains both stages, ``python main.py --cfg configs/LowWidth/minesweeper.yaml``. The estimator's run is the
-one that ``python main.py --cfg configs/LowWidth/minesweeper-estimator.yaml seed <spexphormer.estimator_seed>`` would
-make: it serves every seed of the sparse network, and each split of ``run_multiple_splits`` has its own.
+Its run is that of its own YAML with ``seed <spexphormer.estimator_seed>``: it serves every seed of the sparse network,
+and each split of ``run_multiple_splits`` has its own.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from graphgps_kmip.gym.planned_runs import (
     Run,
     configured,
     estimator_config,
-    given_scores,
+    find_scores,
     quiet,
     set_out_dir,
-    shared_words,
+    shared_arguments,
     unchanged_config,
 )
 from graphgps_kmip.gym.sparse_loading import the_graph
@@ -40,32 +39,25 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 
-def scores_of(
+def make_scores(
     run: Run, argv: Sequence[str], fabric: Fabric, train: Callable[..., object], overwrite: bool = False
 ) -> str:
-    """Return where the scores of a run of a sparse network are; train the estimator if they are missing.
+    """Return where the scores of a sparse network's run are; train the estimator by ``train`` if they are missing.
 
-    Args:
-        run: of the sparse network, for which ``cfg`` is configured.
-        argv: the command line's keys and values.
-        fabric: launched.
-        train: `run_experiment`.
-        overwrite: train an estimator anew whose folder holds a run of other settings; else it is refused.
-
-    Raises:
-        ConfigError: the scores that ``spexphormer.scores`` names are missing; or the estimator is of another split or
-            other data, or its folder holds another run.
+    ``cfg`` is that of the run, ``argv`` the command line's keys and values. With ``overwrite`` an estimator is
+    trained anew whose folder holds a run of other settings; else it is refused, as is one of another split or of
+    other data.
     """
     first = _estimator_run(run)
     if cfg.spexphormer.scores:
-        return str(given_scores(first.name))
+        return str(find_scores(first.name))
     with estimator_config(argv, log=False) as file:
         path = scores_file(set_out_dir(file) / first.name)
         with configured(first):
             key, precision = config_hash(cfg), cfg.train.precision
     with ExitStack() as stack:
-        on_rank_zero(fabric, lambda: _hold(stack, path.parent))
-        if on_rank_zero(fabric, lambda: _are_there(path, key, file, overwrite)):
+        on_rank_zero(fabric, lambda: _take_lock(stack, path.parent))
+        if on_rank_zero(fabric, lambda: _has_scores(path, key, file, overwrite)):
             return str(path)
         logging.info("%s is missing: its estimator, %s, is trained first", path, file)
         if precision != cfg.train.precision and fabric.world_size > 1:
@@ -74,12 +66,12 @@ def scores_of(
                 "processes give both the same"
             )
         on_rank_zero(fabric, lambda: _check_data(first, argv))  # hours of training must not end in a refusal
-        words = ["accelerator", cfg.accelerator, "devices", str(cfg.devices), "seed", str(first.seed)]
-        words += ["run_multiple_splits", f"[{first.split_index}]" if cfg.run_multiple_splits else "[]"]
-        words += ["dataset.split_index", str(first.split_index)]
+        arguments = ["accelerator", cfg.accelerator, "devices", str(cfg.devices), "seed", str(first.seed)]
+        arguments += ["run_multiple_splits", f"[{first.split_index}]" if cfg.run_multiple_splits else "[]"]
+        arguments += ["dataset.split_index", str(first.split_index)]
         shared = fabric if precision == cfg.train.precision else None
         with unchanged_config():
-            train(file, [*shared_words(argv), *words], fabric=shared, keep_scores=True)
+            train(file, [*shared_arguments(argv), *arguments], fabric=shared, keep_scores=True)
     return str(path)
 
 
@@ -87,7 +79,7 @@ def scores_line(run: Run, argv: Sequence[str]) -> str:
     """Return where the scores of a run are, or which YAML is trained first, for a dry run."""
     first = _estimator_run(run)
     if cfg.spexphormer.scores:
-        return f"{given_scores(first.name)}: there"
+        return f"{find_scores(first.name)}: there"
     with estimator_config(argv, log=False) as file:
         path = scores_file(set_out_dir(file) / first.name)
     return f"{path}: {'there' if path.is_file() else f'missing, {file} is trained first'}"
@@ -99,12 +91,8 @@ def _estimator_run(run: Run) -> Run:
     return Run(run.name if cfg.run_multiple_splits else str(seed), seed, run.split_index)
 
 
-def _are_there(path: Path, key: str, file: Path, overwrite: bool) -> bool:
-    """Return whether the estimator's run is finished and has scores.
-
-    Raises:
-        ConfigError: its folder holds a finished run of other settings, which is not to be replaced.
-    """
+def _has_scores(path: Path, key: str, file: Path, overwrite: bool) -> bool:
+    """Return whether the estimator's run is finished and has scores; refuse a folder with a run of other settings."""
     record = read_record(path.parent) or {}
     same = record.get("config_hash") == key
     if is_finished(record) and not same and not overwrite:
@@ -134,7 +122,7 @@ def _check_data(first: Run, argv: Sequence[str]) -> None:
         )
 
 
-def _hold(stack: ExitStack, run_dir: Path) -> None:
+def _take_lock(stack: ExitStack, run_dir: Path) -> None:
     """Let one process at a time look for scores and train: sparse networks of several seeds may start together."""
     lock = run_dir.with_name(f".{run_dir.name}.scores.lock")
     with writing(lock):

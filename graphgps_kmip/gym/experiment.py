@@ -7,10 +7,9 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import nn
@@ -39,7 +38,7 @@ from graphgps_kmip.gym.data_loading import (
     show_data,
     stand_in,
 )
-from graphgps_kmip.gym.estimator_runs import scores_line, scores_of
+from graphgps_kmip.gym.estimator_runs import make_scores, scores_line
 from graphgps_kmip.gym.network_building import build_model, plan_of, with_facts, with_width
 from graphgps_kmip.gym.parameter_count import describe
 from graphgps_kmip.gym.planned_runs import configured, load_settings, planned_runs, set_out_dir
@@ -120,7 +119,7 @@ def run_experiment(
                 continue
             check_mode(fabric.world_size)
             if is_sparse(cfg):
-                cfg.spexphormer.scores = scores_of(run, argv, fabric, run_experiment, overwrite)
+                cfg.spexphormer.scores = make_scores(run, argv, fabric, run_experiment, overwrite)
             restart_peak_memory()  # of another run in this process
             parts = assemble()  # data set and model; a mistake in them must not touch the folder of earlier results
             if writes_scores := _writes_scores(keep_scores):
@@ -149,16 +148,8 @@ def run_experiment(
     return fabric
 
 
-@dataclass(frozen=True)
-class Parts:
-    """What a run is made of once its data is loaded.
-
-    Args:
-        dataset (GraphDataset): All graphs.
-        info (DatasetInfo): Their facts.
-        config (CfgNode): ``cfg`` with these facts and the chosen width, frozen; the config that a run writes.
-        model (nn.Module): Network.
-    """
+class Parts(NamedTuple):
+    """What a run is made of: data, its facts, ``cfg`` with these facts and the searched width (frozen), and network."""
 
     dataset: GraphDataset
     info: DatasetInfo
@@ -167,18 +158,15 @@ class Parts:
 
 
 def assemble() -> Parts:
-    """Freeze ``cfg``, load the data, build the model; the same seed gives the same initial weights.
-
-    The parameters of ``pretrained.dir``, if there is one, take their place.
-    """
+    """Freeze ``cfg``, load the data, build the model, with the parameters of ``pretrained.dir`` if there is one."""
     cfg.freeze()  # nothing below may write into it: facts of the data travel as values
     refuse(dict(flatten(cfg)))
     # OMP_NUM_THREADS ("4", or "4,2" by levels): the share of a run that is one of several on this machine
-    most = os.environ.get("OMP_NUM_THREADS") or str(os.cpu_count() or 1)
-    torch.set_num_threads(min(cfg.num_threads, int(most.split(",")[0])))
+    max_threads = os.environ.get("OMP_NUM_THREADS") or str(os.cpu_count() or 1)
+    torch.set_num_threads(min(cfg.num_threads, int(max_threads.split(",")[0])))
     seed_everything(cfg.seed)
-    loaded = load_configured()
-    info = dataset_info(loaded.dataset)
+    dataset, facts = load_configured()
+    info = dataset_info(dataset)
     for table, name, key in (
         (network_dict, cfg.model.type, "model.type"),
         (optimizer_dict, cfg.optim.optimizer, "optim.optimizer"),
@@ -186,23 +174,20 @@ def assemble() -> Parts:
         (train_dict, cfg.train.mode, "train.mode"),
     ):
         look_up(table, name, key)
-    config = with_width(with_facts(cfg, info, loaded.facts))
+    config = with_width(with_facts(cfg, info, facts))
     current_task(info.dim_out), current_settings()  # their mistakes, too, must show before a folder is touched
     refuse_unread_recipe(plan_of(config))
     warn_of_unread_settings(plan_of(config))
     model = build_model(config)
     load_parameters(model)
-    return Parts(loaded.dataset, info, config, model)
+    return Parts(dataset, info, config, model)
 
 
 def dry_run(file: Path, argv: Sequence[str], repeat: int = 1) -> str:
     """Return config, model, parameter counts and data statistics of the first run as text.
 
     Where the raw files of the data set are missing, nothing is downloaded: the model is built from the dims that its
-    record knows, and the last section says what is missing and where it goes.
-
-    Raises:
-        DataError: the files are missing, and only they tell the dims (Folder data).
+    record has (of Folder data only the files have them), and the last section says what is missing and where it goes.
     """
     load_settings(file, argv)
     run = planned_runs(repeat)[0]
@@ -221,9 +206,7 @@ def dry_run(file: Path, argv: Sequence[str], repeat: int = 1) -> str:
 def launch(overwrite: bool = False) -> Fabric:
     """Return the launched Fabric that the config asks for: device, precision, number of processes.
 
-    Raises:
-        ConfigError: this machine lacks the devices; or torchrun may start the processes again, and what was trained
-            before would be lost.
+    Refused are devices that this machine lacks, and restarts by torchrun that would lose what was trained before.
     """
     restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     if restarts and (overwrite or not cfg.train.auto_resume or cfg.train.epoch_resume >= 0):
@@ -250,16 +233,11 @@ def check_devices(accelerator: str, devices: int | list[int]) -> None:
         return
     count = torch.cuda.device_count()
     if not count:
-        raise ConfigError(
-            f"accelerator {here}: torch finds no CUDA device on this machine: write accelerator auto, or cpu"
-        )
+        raise ConfigError(f"accelerator {here}: torch finds no CUDA device here: write accelerator auto, or cpu")
     if isinstance(devices, list) and devices[0] >= count:
         raise ConfigError(f"accelerator {here}: this machine has {count} CUDA devices, numbered from 0: choose one")
     if isinstance(devices, int) and devices > count:
         raise ConfigError(f"devices {devices}: this machine has {count} CUDA devices: write {count} or fewer")
-
-
-SAFE = "The results so far are unchanged."
 
 
 class RunLog(LogUntilError, logging.FileHandler):
@@ -267,7 +245,7 @@ class RunLog(LogUntilError, logging.FileHandler):
 
     def ended(self, error: OSError) -> None:
         """Raise it, once, as a `RunFolderError`."""
-        with writing(Path(self.baseFilename), SAFE):
+        with writing(Path(self.baseFilename), "The results so far are unchanged."):
             raise error
 
 
@@ -276,15 +254,15 @@ def log_to_run_dir(fabric: Fabric) -> None:
     if not fabric.is_global_zero:
         logging.basicConfig(level=logging.WARNING, format=f"process {fabric.global_rank}: %(message)s", force=True)
         return
-    with writing(Path(cfg.run_dir) / "logging.log", SAFE):
+    with writing(Path(cfg.run_dir) / "logging.log", "The results so far are unchanged."):
         set_printing()
         for handler in logging.root.handlers[:]:
             is_file = isinstance(handler, logging.FileHandler)
-            ours = RunLog(handler.baseFilename) if is_file else ScreenLog(handler.formatter)
-            ours.setFormatter(handler.formatter)
+            replacement = RunLog(handler.baseFilename) if is_file else ScreenLog(handler.formatter)
+            replacement.setFormatter(handler.formatter)
             logging.root.removeHandler(handler)
             handler.close()
-            logging.root.addHandler(ours)
+            logging.root.addHandler(replacement)
 
 
 def draw_pictures(run_dir: Path, missing: bool = False) -> None:
@@ -326,18 +304,17 @@ def _complete_run(run_dir: Path, key: str, keep_scores: bool) -> None:
             parts = assemble()
             save_scores(parts.model, parts.dataset, parts.info.level, run_dir)
         except UserError as error:
-            if keep_scores:  # somebody asked for them
+            if keep_scores:
                 raise
             logging.warning("no scores: %s", one_line(error))  # the results are complete without them
     draw_pictures(run_dir, missing=True)
 
 
 def _complete_attention(run_dir: Path, key: str) -> None:
-    """Save what the attention picture shows, unless curves.png, which is made after it, is there."""
+    """Save the arrays of the attention picture, unless curves.png, which is made after it, is there."""
     path = run_dir / "attention.npz"
-    if path.exists() or (run_dir / "curves.png").exists() or cfg.train.mode not in components("train_mode"):
-        return
-    if is_sparse(cfg):
+    is_other_package = cfg.train.mode not in components("train_mode")
+    if path.exists() or (run_dir / "curves.png").exists() or is_other_package or is_sparse(cfg):
         return
     last = numbered(run_dir).get(trained_epochs(read_record(run_dir) or {}) - 1)
     if cfg.train.mode in TRAINING and last is None:

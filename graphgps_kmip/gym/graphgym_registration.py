@@ -1,17 +1,13 @@
-"""Registration with GraphGym: every registered component is entered into GraphGym's registries, later ones too.
-
-`StockConfig` lets GraphGym's ``load_cfg``, in another package's main program, read our networks' files as ``main.py``.
-"""
+"""Registration with GraphGym: every registered component is entered into GraphGym's registries, later ones too."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from torch import nn
 from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg, set_cfg
 from yacs.config import CfgNode
@@ -31,7 +27,7 @@ from graphgps_kmip.gym.graphgym_registries import (
     stand_last,
     tolerate_later_packages,
 )
-from graphgps_kmip.gym.network_building import as_layer, build_for_graphgym, current_plan, graphgym_layers
+from graphgps_kmip.gym.network_building import as_layer, build_for_graphgym, graphgym_layers, plan_of
 from graphgps_kmip.gym.train_modes import from_graphgym, loss_and_score, run_mode_of_graphgym, with_options
 from graphgps_kmip.networks.encoder_builders import build_encoder, composed_names, edge_encoder, node_encoder
 from graphgps_kmip.networks.gps_networks import build_branch
@@ -80,8 +76,10 @@ def _enter(spec: Spec) -> None:
         )
     if spec.kind in ("node_encoder", "edge_encoder", "encoding") and NAME in graphgym.loader_dict:  # a later one
         _enter_composed_names()
-    if spec.options and "gt" in cfg and not cfg.is_frozen() and not _has_group(spec):
-        enter_group(cfg, spec)
+    if spec.options and "gt" in cfg and not cfg.is_frozen():
+        group = reduce(lambda node, name: node.get(name) if node else None, spec.group.split("."), cfg)
+        if group is None:
+            enter_group(cfg, spec)
 
 
 def _enter_composed_names() -> None:
@@ -90,11 +88,7 @@ def _enter_composed_names() -> None:
         registry = GRAPHGYM_REGISTRIES[kind]
         for name in composed_names(kind):
             if name not in OURS.get(id(registry), {}):
-                offer(registry, name, partial(_build_composed, build, name))
-
-
-def _build_composed(build: Callable[..., nn.Module], name: str, dim: int) -> nn.Module:
-    return build(current_plan(), name, dim)
+                offer(registry, name, lambda dim, build=build, name=name: build(plan_of(), name, dim))
 
 
 def _adopt(registry: dict[Any, Any], key: Any, entry: Any) -> None:
@@ -109,20 +103,16 @@ def _adopt(registry: dict[Any, Any], key: Any, entry: Any) -> None:
         )
 
 
-def _has_group(spec: Spec) -> bool:
-    return reduce(lambda node, name: node.get(name) if node else None, spec.group.split("."), cfg) is not None
-
-
 def _for_graphgym(spec: Spec) -> Callable[..., Any]:
     """Return a component in the form that GraphGym calls: its options come from the config."""
     if spec.kind in ("optimizer", "scheduler") and spec.options:
         return with_options(spec)
     forms: dict[str, Callable[..., Any]] = {
-        "train_mode": lambda loggers, *given: run_mode_of_graphgym(spec.component, *given),  # noqa: ARG005 (our loop logs)
+        "train_mode": lambda loggers, *arguments: run_mode_of_graphgym(spec.component, *arguments),  # noqa: ARG005
         "network": lambda dim_in, dim_out: build_for_graphgym(spec.name, dim_in, dim_out),
-        "head": lambda dim_in, dim_out: build_head(current_plan(), spec, dim_in, dim_out),
-        "node_encoder": lambda dim: build_encoder(current_plan(), spec, dim),
-        "edge_encoder": lambda dim: build_encoder(current_plan(), spec, dim),
+        "head": lambda dim_in, dim_out: build_head(plan_of(), spec, dim_in, dim_out),
+        "node_encoder": lambda dim: build_encoder(plan_of(), spec, dim),
+        "edge_encoder": lambda dim: build_encoder(plan_of(), spec, dim),
     }
     return forms.get(spec.kind, spec.component)
 
@@ -130,8 +120,8 @@ def _for_graphgym(spec: Spec) -> Callable[..., Any]:
 class StockConfig(CfgNode):
     """GraphGym's ``cfg``, which `load_config` fills where a file and the command line name a network of ours.
 
-    GraphGym's ``load_cfg`` merges the file, then the command line. Only the merge shows which keys a file sets and
-    which have defaults, so that whose defaults count, and what a key means in the dialect of a file, is decided there.
+    So another package's main program reads our files as ``main.py``: GraphGym's ``load_cfg`` merges the file, then the
+    command line, and only the merge shows which keys a file sets and which have defaults.
     """
 
     def merge_from_file(self, cfg_filename: str) -> None:

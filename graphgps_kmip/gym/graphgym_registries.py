@@ -1,8 +1,8 @@
 """GraphGym's registries: our entries in them, next to those of other packages.
 
-GraphGym refuses a second entry under one name. The public ``graphgps`` package uses the names of its YAML files, as we
-must. Both can be imported, in either order, and all parts of a run are of one package: a network of a name that we have
-is ours, and `choose_package` gives every other name that both have to the package of the run's network.
+GraphGym refuses a second entry under one name, and the public ``graphgps`` package has the names of our YAML files.
+Both can be imported, in either order, and all parts of a run are of one package: a network of a name that we have is
+ours, and `choose_package` gives every other shared name to the package of the run's network.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def of_others() -> dict[str, dict[str, Any]]:
 
 def offer(registry: dict[Any, Any], key: Any, entry: Callable[..., Any]) -> None:
     """Enter one part under a name; harmless when done twice; of two networks of one name ours is entered."""
-    held = OURS.setdefault(id(registry), {})
-    before, held[key] = held.get(key), entry
+    entries = OURS.setdefault(id(registry), {})
+    before, entries[key] = entries.get(key), entry
     other = registry.get(key)
     if other is None or other is before:
         registry[key] = entry
@@ -96,13 +96,12 @@ def tolerate_later_packages() -> None:
     def register_base(mapping: dict[Any, Any], key: Any, module: Any = None) -> Any:
         if module is None:
             return lambda decorated: (register_base(mapping, key, decorated), decorated)[1]
-        held = OURS.get(id(mapping), {})
-        if key in held and key not in SHARED.get(id(mapping), {}):
+        if key in OURS.get(id(mapping), {}) and key not in SHARED.get(id(mapping), {}):
             _share(mapping, key, module)
         else:
             original(mapping, key, module)
-            for tell in WATCHERS:
-                tell(mapping, key, module)
+            for watcher in WATCHERS:
+                watcher(mapping, key, module)
         if mapping is graphgym.config_dict and NAME in mapping:
             stand_last(mapping)
         return None

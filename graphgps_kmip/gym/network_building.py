@@ -1,10 +1,8 @@
 """Networks from the config with the facts of the data: `build_model`, the width search, GraphGym's own network.
 
-Builders read a frozen copy of ``cfg`` with the facts of its data (dims, class counts, widths). Components of other
-packages read GraphGym's ``cfg`` itself (``cfg.share.dim_in``, ``cfg.dataset.edge_dim``, ``cfg.gnn.dim_inner``):
-`served` lets ``cfg`` have the content of the copy while one of them is built, or while a train mode of another package
-runs, and no longer. What they read of these facts later, in ``forward``, they have to keep. GraphGym's own main program
-builds everything from ``cfg``: for it alone, `enter` leaves facts there.
+Builders read a frozen copy of ``cfg`` with the facts of its data. Components of other packages read ``cfg`` itself:
+`served` gives it the content of the copy while one of them is built, or while their train mode runs. For GraphGym's own
+main program, which builds everything from ``cfg``, our data loader enters the facts there.
 """
 
 from __future__ import annotations
@@ -49,13 +47,23 @@ from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.registry import Spec, entries, named, register
 
 NARROWEST, WIDEST = 32, 512  # of the public k-MIP code's search
-BUILT = ("network", "head", "node_encoder", "edge_encoder", "activation")  # kinds that `for_builders` wraps
+BUILT = ("network", "head", "node_encoder", "edge_encoder", "activation")  # kinds whose builders may read ``cfg``
+
+
+def set_values(config: CfgNode, values: Mapping[str, Any]) -> None:
+    """Set dotted keys of a config."""
+    for key, value in values.items():
+        *groups, leaf = key.split(".")
+        node = config
+        for group in groups:
+            node = node[group]
+        node[leaf] = value
 
 
 def with_values(config: CfgNode, values: Mapping[str, Any]) -> CfgNode:
     """Return a frozen copy of a config with other values."""
     changed = config.clone()
-    _set(changed, values)
+    set_values(changed, values)
     changed.freeze()
     return changed
 
@@ -64,11 +72,6 @@ def with_facts(config: CfgNode, info: DatasetInfo, of_encodings: Mapping[str, in
     """Return a frozen copy of a config with what GraphGym and its components look for there."""
     facts = {"share.dim_in": info.dim_in, "share.dim_out": info.dim_out, "share.num_splits": 3}
     return with_values(config, {**of_encodings, **facts, "dataset.edge_dim": info.dim_edge})
-
-
-def enter(values: Mapping[str, Any]) -> None:
-    """Enter facts into ``cfg``, for GraphGym's own main program: it reads them there after its call of our loader."""
-    _set(cfg, values)
 
 
 @contextmanager
@@ -83,28 +86,6 @@ def served(config: CfgNode) -> Iterator[None]:
         yield
     finally:
         _replace(before, frozen=was_frozen)
-
-
-def for_builders(config: CfgNode) -> dict[str, dict[str, Any]]:
-    """Return kind -> name -> component of other packages, each of which is built while `served` the config."""
-    return {
-        kind: {name: partial(_build_served, entry, config) for name, entry in rows.items()} if kind in BUILT else rows
-        for kind, rows in of_others().items()
-    }
-
-
-def _build_served(entry: Callable[..., Any], config: CfgNode, *arguments: Any, **keywords: Any) -> Any:
-    with served(config):
-        return entry(*arguments, **keywords)
-
-
-def _set(config: CfgNode, values: Mapping[str, Any]) -> None:
-    for key, value in values.items():
-        *groups, leaf = key.split(".")
-        node = config
-        for group in groups:
-            node = node[group]
-        node[leaf] = value
 
 
 def _replace(content: Mapping[str, Any], frozen: bool) -> None:
@@ -134,24 +115,27 @@ class NetworkModule(nn.Module):
         return self.model(batch)
 
 
-def plan_of(config: CfgNode, dim_in: int | None = None) -> NetworkPlan:
-    """Return what the builders of networks read."""
-    dim_in = config.share.dim_in if dim_in is None else dim_in
-    return NetworkPlan(config, dim_in, config.dataset.edge_dim, for_builders(config))
+def plan_of(config: CfgNode = cfg, dim_in: int | None = None) -> NetworkPlan:
+    """Return what the builders of networks read, with the components of other packages.
 
-
-def current_plan() -> NetworkPlan:
-    """Return what builders read where GraphGym calls them, and while the data is not yet loaded: from ``cfg``."""
-    return plan_of(cfg)
-
-
-def build_network(name: str, dim_in: int, dim_out: int, config: CfgNode | None = None) -> nn.Module:
-    """Return a new network by its name, ``model.type``.
-
-    Raises:
-        ConfigError: no such network, or the config does not fit it.
+    Those are built while `served` the config, which is ``cfg`` itself where GraphGym calls builders.
     """
-    plan = plan_of(cfg if config is None else config, dim_in)
+
+    def serve(entry: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        with served(config):
+            return entry(*arguments, **keywords)
+
+    others = {
+        kind: {name: partial(serve, entry) for name, entry in rows.items()} if kind in BUILT else rows
+        for kind, rows in of_others().items()
+    }
+    dim_in = config.share.dim_in if dim_in is None else dim_in
+    return NetworkPlan(config, dim_in, config.dataset.edge_dim, others)
+
+
+def build_network(name: str, dim_in: int, dim_out: int, config: CfgNode = cfg) -> nn.Module:
+    """Return a new network by its name, ``model.type``."""
+    plan = plan_of(config, dim_in)
     entry = look_up(plan.others["network"] | named("network"), name, "model.type")
     if not isinstance(entry, Spec):
         return entry(dim_in=dim_in, dim_out=dim_out)
@@ -178,29 +162,26 @@ def build_model(config: CfgNode) -> NetworkModule:
 def with_width(config: CfgNode) -> CfgNode:
     """Return the config with the largest width in 32..512 within the budget, found by bisection, if it asks so.
 
-    A width is rounded up to a multiple of what `width_step` says before its parameters are counted; that of the values
-    of k-MIP follows it, ``gt.kmip.dim_val`` = width / gt.n_heads, ``dim_kq`` stays (the public k-MIP code, which does
-    so for its GPSModel and custom_gnn; here for every network). If even the narrowest is too large, it is taken, and
-    the log warns.
-
-    Cost: 9 networks without memory for their weights; no random number is drawn.
+    A width is rounded up to a multiple of `width_step` before its parameters are counted; that of the values of k-MIP
+    follows it, ``gt.kmip.dim_val`` = width / gt.n_heads, ``dim_kq`` stays (public k-MIP code). If even the narrowest is
+    too large, it is taken, and the log warns. Cost: 9 networks without memory for their weights; no random number.
     """
     if not config.model.auto_satisfy_param_budget:
         return config
     budget, best, low, high = config.model.param_budget, NARROWEST, NARROWEST, WIDEST
     while low <= high:
         middle = (low + high) // 2
-        if count_parameters(_of_width(config, middle)) <= budget:
+        if count_parameters(_set_width(config, middle)) <= budget:
             best, low = middle, middle + 1
         else:
             high = middle - 1
-    chosen = _of_width(config, best)
-    count = count_parameters(chosen)
+    result = _set_width(config, best)
+    count = count_parameters(result)
     if count > budget:
         logging.warning("model.param_budget %s is below the narrowest network: it has %s", f"{budget:,}", f"{count:,}")
-    width = chosen.gnn.dim_inner
+    width = result.gnn.dim_inner
     logging.info("model.param_budget %s: width %d, %s parameters", f"{budget:,}", width, f"{count:,}")
-    return chosen
+    return result
 
 
 def count_parameters(config: CfgNode) -> int:
@@ -209,7 +190,7 @@ def count_parameters(config: CfgNode) -> int:
         return sum(parameter.numel() for parameter in build_model(config).parameters())
 
 
-def _of_width(config: CfgNode, width: int) -> CfgNode:
+def _set_width(config: CfgNode, width: int) -> CfgNode:
     step = width_step(config)
     width = -(-width // step) * step
     values = {"gnn.dim_inner": width}
@@ -217,7 +198,7 @@ def _of_width(config: CfgNode, width: int) -> CfgNode:
         values["graphormer.embed_dim"] = width
     if config.model.type in HEADED:
         values["gt.dim_hidden"] = width
-        if config.model.type in GPS and any(one.name == "kMIP" for one in branch_rows(plan_of(config))):
+        if config.model.type in GPS and any(row.name == "kMIP" for row in branch_rows(plan_of(config))):
             values["gt.kmip.dim_val"] = width // config.gt.n_heads
     return with_values(config, values)
 
@@ -231,15 +212,12 @@ STAGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class GraphGymLayer(nn.Module):
-    """One of GraphGym's layers, of which a `GPSModel` can stack several.
+    """One of GraphGym's layers, ``(batch) -> batch``, of which a `GPSModel` can stack several.
 
-    Args:
-        layer: ``(batch) -> batch``.
-        join: see `STAGES`.
-        l2norm: scale the rows to length 1 at last.
+    ``join`` is of `STAGES`; ``l2norm`` scales the rows to length 1 at last.
 
     Shapes:
-        x (N, C), context -> (N, C'), edge_attr as the layer leaves it, states as given.
+        x (N, C), context -> (N, C'), edge_attr as the layer leaves it, states unchanged.
     """
 
     attention = ()  # read by GPSModel
@@ -297,13 +275,9 @@ def _general_layer(plan: NetworkPlan, dim_in: int, dim: int) -> nn.Module:
 
 
 class OnBatch(nn.Module):
-    """A message passing layer or an attention as GraphGym calls its own layers: ``(batch) -> batch``.
+    """A message passing layer, or an attention, as GraphGym calls its own layers: ``(batch) -> batch``.
 
     An attention with a state, such as Exphormer's virtual nodes, begins anew in each layer.
-
-    Args:
-        conv: ``(x, edge_index, edge_attr) -> (x, edge_attr)``, or ``(x, context) -> x``.
-        is_attention: the second.
     """
 
     def __init__(self, conv: nn.Module, is_attention: bool) -> None:
@@ -331,7 +305,7 @@ def as_layer(spec: Spec, build: Callable[[NetworkPlan, Spec, int], nn.Module]) -
                 f"gnn.layer_type {spec.name} keeps its width, got {layer_config.dim_in} to {dim} columns: set "
                 "gnn.stage_type stack or skipsum, and dataset.node_encoder True or gnn.layers_pre_mp 1"
             )
-        return OnBatch(build(current_plan(), spec, dim), spec.kind == "attention")
+        return OnBatch(build(plan_of(), spec, dim), spec.kind == "attention")
 
     return make
 

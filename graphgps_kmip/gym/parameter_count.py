@@ -20,7 +20,7 @@ STATE = "initial_state"  # of the first attention that has one: it serves all la
 
 
 def count_layers(model: nn.Module) -> tuple[dict[str, int], list[dict[str, int]]]:
-    """Return the parameters of each component: of those that a network has once, and of each layer's, layer by layer.
+    """Return the parameters of each component of a network: of those outside of layers, and of each layer's.
 
     A component is named by its attributes, two of the network or one of a layer, and by its class where these are
     `BRANCHES`: ``encoder.node LapPEEncoder``, ``head.mlp``, ``attention KMIPAttention``.

@@ -24,8 +24,7 @@ from graphgps_kmip.gym.sparse_loading import check_estimator, is_sparse, layer_d
 from graphgps_kmip.ranges import SEED, refusal, whole
 from graphgps_kmip.results.run_folder import RESERVED, check_name, scores_file
 
-REPEATS = whole(1, 100_000)  # a slip of a digit would else fill the memory with planned runs
-# What the command line says of these holds for both stages: the data, the place, the machine, and how a run goes on.
+# Of the command line, these keys hold for both stages: the data, the place, the machine, and how a run goes on.
 SHARED = frozenset(
     """out_dir accelerator devices num_threads num_workers print dataset.dir dataset.sample dataset.format dataset.name
     dataset.split dataset.split_mode dataset.split_seed dataset.split_dir train.precision train.auto_resume
@@ -43,11 +42,7 @@ class Run:
 
 
 def load_settings(file: str | Path, argv: Sequence[str]) -> None:
-    """Load a YAML file and a command line's keys and values into ``cfg``, with what earlier runs decide.
-
-    Raises:
-        ConfigError: a setting is not valid, or does not fit the run of ``pretrained.dir`` or the estimator.
-    """
+    """Load a YAML file and a command line's keys and values into ``cfg``, with what earlier runs decide."""
     load_config(cfg, file, list(argv))
     adopt_settings()
     adopt_estimator(argv)
@@ -56,8 +51,7 @@ def load_settings(file: str | Path, argv: Sequence[str]) -> None:
 def planned_runs(repeat: int) -> list[Run]:
     """Return the runs of the loaded config: ``repeat`` seeds from ``cfg.seed`` on, or ``cfg.run_multiple_splits``.
 
-    Raises:
-        ConfigError: both are asked for, ``repeat`` is not of `REPEATS`, or a name would lead out of its folder.
+    Refused are both at once, and names that would lead out of their folder.
     """
     check_name(cfg.name_tag, "name_tag")
     check_name(cfg.cfg_dest, "cfg_dest", ending=temporary_ending())
@@ -66,7 +60,7 @@ def planned_runs(repeat: int) -> list[Run]:
             f"cfg_dest: {cfg.cfg_dest!r} cannot name the config of a run, whose folder has other files of these names: "
             "give another one, such as config.yaml"
         )
-    if why := refusal(REPEATS, repeat):
+    if why := refusal(whole(1, 100_000), repeat):
         raise ConfigError(f"--repeat: {why}")
     if cfg.run_multiple_splits:
         if repeat > 1:
@@ -78,13 +72,7 @@ def planned_runs(repeat: int) -> list[Run]:
 
 
 def results_folder(file: Path, out_dir: str, name_tag: str, sample: bool) -> Path:
-    """Return ``<out_dir>/<name of the YAML>[-<name_tag>]``, GraphGPS's naming.
-
-    Runs on sample data have a root of their own, ``<out_dir>-sample``: they must never stand among results.
-
-    Raises:
-        ConfigError: this is no name that a folder can have.
-    """
+    """Return ``<out_dir>/<name of the YAML>[-<name_tag>]``, as GraphGPS; samples have a root ``<out_dir>-sample``."""
     tag = f"-{name_tag}" if name_tag else ""
     check_name(file.stem, "name_tag, with the name of the file" if tag else "--cfg", ending=tag)
     return Path(f"{out_dir.rstrip('/')}-sample" if sample else out_dir) / f"{file.stem}{tag}"
@@ -129,26 +117,19 @@ def quiet() -> Iterator[None]:
         logging.disable(before)
 
 
-def shared_words(argv: Sequence[str]) -> list[str]:
+def shared_arguments(argv: Sequence[str]) -> list[str]:
     """Return the keys and values of a command line that reach the estimator of a sparse network, too.
 
     On samples the number of epochs is one of them: two show that both stages run.
     """
-    pairs = list(parse_overrides(list(argv)))
+    pairs = list(parse_overrides(argv))
     shared = SHARED | {"optim.max_epoch"} if dict(pairs).get("dataset.sample") is True else SHARED
-    return [word for key, value in pairs if key in shared for word in (key, json.dumps(value))]
+    return [argument for key, value in pairs if key in shared for argument in (key, json.dumps(value))]
 
 
 @contextmanager
 def estimator_config(argv: Sequence[str], log: bool = True) -> Iterator[Path]:
-    """Let ``cfg`` be the config of the estimator ``spexphormer.estimator``, and put it back afterwards.
-
-    Yields:
-        The estimator's YAML.
-
-    Raises:
-        ConfigError: there is no such file, or its network cannot serve the sparse one.
-    """
+    """Let ``cfg`` be the config of the estimator ``spexphormer.estimator`` for a while; yield its YAML."""
     file = Path(cfg.spexphormer.estimator)
     if not file.is_file():
         raise ConfigError(
@@ -157,7 +138,7 @@ def estimator_config(argv: Sequence[str], log: bool = True) -> Iterator[Path]:
         )
     with unchanged_config() as sparse:
         with nullcontext() if log else quiet():
-            load_config(cfg, file, shared_words(argv))
+            load_config(cfg, file, shared_arguments(argv))
             adopt_settings()
         for key in ("accelerator", "devices"):  # one process, or one group of them, trains both
             cfg[key] = sparse[key]
@@ -169,10 +150,6 @@ def adopt_estimator(argv: Sequence[str]) -> None:
     """Enter the hash of the estimator's settings into ``cfg``, which must be open; nothing where no scores are read.
 
     Where ``spexphormer.scores`` alone is given, the scores say of which settings and seed they are.
-
-    Raises:
-        ConfigError: neither scores nor an estimator is named, they are missing, or one of the settings does not fit.
-        ResultsError: the scores are damaged.
     """
     if not is_sparse(cfg):
         return
@@ -184,20 +161,16 @@ def adopt_estimator(argv: Sequence[str]) -> None:
         )
     if cfg.spexphormer.estimator:
         with estimator_config(argv):
-            settings = config_hash(cfg, of_run=False)
-        cfg.spexphormer.estimator_hash = settings
+            estimator_hash = config_hash(cfg, of_run=False)
+        cfg.spexphormer.estimator_hash = estimator_hash
         return
     splits = cfg.run_multiple_splits
-    facts = read_scores(given_scores(str(splits[0] if splits else cfg.spexphormer.estimator_seed))).facts
+    facts = read_scores(find_scores(str(splits[0] if splits else cfg.spexphormer.estimator_seed))).facts
     cfg.spexphormer.estimator_hash, cfg.spexphormer.estimator_seed = facts["settings"], facts["seed"]
 
 
-def given_scores(folder: str) -> Path:
-    """Return the file that ``spexphormer.scores`` names: itself, that of a run folder, or that in a results folder.
-
-    Raises:
-        ConfigError: there is none.
-    """
+def find_scores(folder: str) -> Path:
+    """Return the file that ``spexphormer.scores`` names: itself, that of a run folder, or that in a results folder."""
     path = Path(cfg.spexphormer.scores)
     places = [path, scores_file(path), scores_file(path / folder)]
     file = next((place for place in places if place.is_file()), None)
@@ -210,11 +183,7 @@ def given_scores(folder: str) -> Path:
 
 
 def planned_hash(argv: list[str], root: Path) -> str:
-    """Return the config hash that ``main.py`` with these arguments will write into record.json.
-
-    Raises:
-        ConfigError: the command line is not valid.
-    """
+    """Return the config hash that ``main.py`` with these arguments will write into record.json."""
     return _hash(tuple(argv), root)
 
 
@@ -230,12 +199,9 @@ def planned_folder(argv: list[str], root: Path) -> Path:
     """Return the results folder, above its seeds, that ``main.py`` with these arguments will write.
 
     Custom modules are not imported: those of several configs may have one name.
-
-    Raises:
-        ConfigError: the command line is not valid.
     """
     file = find_config(Path(argv[1]), root)
-    settings = {key: value for key, value, _ in read_settings(file)} | dict(parse_overrides(list(argv[2:])))
-    tag, out_dir = (settings.get(key, default) for key, default in (("name_tag", ""), ("out_dir", "results")))
-    check_name(str(tag), "name_tag")
-    return results_folder(file, str(out_dir), str(tag), settings.get("dataset.sample") in (True, "True"))
+    settings = {key: value for key, value, _ in read_settings(file)} | dict(parse_overrides(argv[2:]))
+    tag, out_dir = (str(settings.get(key, default)) for key, default in (("name_tag", ""), ("out_dir", "results")))
+    check_name(tag, "name_tag")
+    return results_folder(file, out_dir, tag, settings.get("dataset.sample") in (True, "True"))

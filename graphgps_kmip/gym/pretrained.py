@@ -6,10 +6,8 @@ the YAML at hand what it predicts.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +24,7 @@ from graphgps_kmip.compat.parameter_renaming import constants_of, read_state, re
 from graphgps_kmip.compat.ppgt_keys import HEAD_OPTIONS
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_defaults import check_ranges
-from graphgps_kmip.gym.config_loading import load_config, read_settings
+from graphgps_kmip.gym.config_loading import enter_settings, load_config, read_settings
 from graphgps_kmip.registry import named
 from graphgps_kmip.results.run_folder import best_or_newest
 from graphgps_kmip.results.run_record import config_file, read_record
@@ -34,82 +32,79 @@ from graphgps_kmip.train import CheckpointError
 
 ADOPTED = ("gt", "gnn", "grit", "ppgt")  # groups that the earlier run decides, and those of all encodings
 HEADS = ("linear_graph", "linear_node")  # and of these heads the `HEAD_OPTIONS`, which in PPGT's code are keys of gnn
-OWN = "posenc_RRWP.where"  # how they are computed changes no number: as here, like GRIT's and PPGT's dataset.pe_*
+# What the YAML at hand decides of these groups; how RRWP is computed changes no number, like dataset.pe_* elsewhere.
+HEAD_KEYS = ("gnn.head", "gnn.layers_post_mp", "gnn.act", "gnn.dropout")
+NOT_ADOPTED = (*HEAD_KEYS, "posenc_RRWP.where")
 # Must be as in the earlier run: the network and the encoders that its parameters are of.
 EQUAL = ("model.type",) + tuple(
     f"dataset.{kind}_encoder{part}" for kind in ("node", "edge") for part in ("", "_name", "_bn")
 )
-KEPT = ("gnn.head", "gnn.layers_post_mp", "gnn.act", "gnn.dropout")  # what the YAML at hand decides of these groups
-LOGGED = ("model.graph_pooling", "model.edge_decoding", *KEPT)  # a difference is logged
-WRITTEN = ("dialect", "quirks", "custom_modules")  # stand in every config.yaml of ours, together in no other
+LOGGED = ("model.graph_pooling", "model.edge_decoding", *HEAD_KEYS)  # a difference is logged
+WRITTEN = {"dialect", "quirks", "custom_modules"}  # in every config.yaml of ours, together in no other
 
 
 def adopt_settings() -> None:
-    """Enter the settings of the earlier run into ``cfg``; nothing where ``pretrained.dir`` is empty.
+    """Enter the settings of the earlier run into ``cfg``, which must be open; nothing without ``pretrained.dir``.
 
-    Taken over are all of ``posenc_*`` and `ADOPTED` but those of `KEPT` and `OWN`, and options of `HEADS`. ``cfg`` must
-    be open.
-
-    Raises:
-        ConfigError: the folder or its config.yaml is missing, or the runs differ in one of `EQUAL`.
+    Taken over are all of ``posenc_*`` and `ADOPTED` but `NOT_ADOPTED`, and options of `HEADS`. Runs that differ in
+    one of `EQUAL` are refused.
     """
     if not cfg.pretrained.dir:
         return
     file = _config_file()
-    theirs = _settings_of(file)
+    earlier = _earlier_settings(file)
     if cfg.dialect == "grit":  # its network reads RRWP wherever it is enabled, which the earlier run decides
-        cfg.dataset.node_encoder_name = encoder_with_rrwp(cfg.dataset.node_encoder_name, theirs.posenc_RRWP.enable)
+        cfg.dataset.node_encoder_name = encoder_with_rrwp(cfg.dataset.node_encoder_name, earlier.posenc_RRWP.enable)
+    before, here = dict(flatten(earlier)), dict(flatten(cfg))
     for key in EQUAL:
-        if _value(theirs, key) != _value(cfg, key):
+        if before[key] != here[key]:
             raise ConfigError(
-                f"pretrained.dir: {key} is {_value(theirs, key)!r} in {file} and {_value(cfg, key)!r} here: its "
+                f"pretrained.dir: {key} is {before[key]!r} in {file} and {here[key]!r} here: its "
                 "parameters fit only where they are equal"
             )
     for key in LOGGED:
-        if _value(theirs, key) != _value(cfg, key):
-            logging.warning("pretrained: %s was %s, here it is %s", key, _value(theirs, key), _value(cfg, key))
-    _adopt_head(theirs)
-    kept = {key: _value(cfg, key) for key in (*KEPT, OWN)}
+        if before[key] != here[key]:
+            logging.warning("pretrained: %s was %s, here it is %s", key, before[key], here[key])
+    _adopt_head(earlier)
     for group in (*ADOPTED, *(key for key in cfg if key.startswith("posenc_"))):
-        cfg[group] = theirs[group]
-    for key, value in kept.items():
+        cfg[group] = earlier[group]
+    for key in NOT_ADOPTED:
         group, leaf = key.split(".")
-        cfg[group][leaf] = value
+        cfg[group][leaf] = here[key]
     cfg.model.auto_satisfy_param_budget = False  # the width is that of the earlier run
     check_ranges(cfg, {})
     groups = ", ".join((*ADOPTED, "posenc_*"))
-    logging.info("pretrained: %s (without %s) are those of %s", groups, ", ".join((*KEPT, OWN)), file)
+    logging.info("pretrained: %s (without %s) are those of %s", groups, ", ".join(NOT_ADOPTED), file)
 
 
-def _adopt_head(theirs: CfgNode) -> None:
-    """Take over norms and number of outputs of PPGT's heads, from one for graphs to one for nodes, too."""
+def _adopt_head(earlier: CfgNode) -> None:
+    """Take over norms and number of outputs of PPGT's heads, also from one for graphs to one for nodes."""
     names = {name: spec.name for name, spec in named("head").items()}
-    earlier, here = names.get(theirs.gnn.head), names.get(cfg.gnn.head)
-    if not {earlier, here} <= set(HEADS):
+    before, here = names.get(earlier.gnn.head), names.get(cfg.gnn.head)
+    if not {before, here} <= set(HEADS):
         return
     for key in HEAD_OPTIONS:
-        before, cfg.head[here][key] = cfg.head[here][key], theirs.head[earlier][key]
-        if before != cfg.head[here][key]:
-            logging.warning("pretrained: head.%s.%s is %s, as it was, not %s", here, key, cfg.head[here][key], before)
+        old, new = cfg.head[here][key], earlier.head[before][key]
+        cfg.head[here][key] = new
+        if old != new:
+            logging.warning("pretrained: head.%s.%s is %s, as it was, not %s", here, key, new, old)
 
 
 def load_parameters(model: nn.Module) -> None:
     """Give a new model the parameters of the earlier run; nothing where ``pretrained.dir`` is empty.
 
-    The prediction head stays new where ``pretrained.reset_prediction_head`` says so. ``pretrained.freeze_main`` trains
-    the head alone; batch norms elsewhere go on with their running statistics, as in GraphGPS.
-
-    Raises:
-        ConfigError: the folder is missing.
-        CheckpointError: it has no checkpoint, or its best, else its newest one does not fit the model.
+    They are those of its best checkpoint, else its newest. The prediction head stays new where
+    ``pretrained.reset_prediction_head`` says so. ``pretrained.freeze_main`` trains the head alone; batch norms
+    elsewhere go on with their running statistics, as in GraphGPS.
     """
     if not cfg.pretrained.dir:
         return
     path, new_head = _checkpoint(), cfg.pretrained.reset_prediction_head
-    own, state = model.state_dict(), read_state(path)
-    head = _head(own)
+    values, state = model.state_dict(), read_state(path)
+    in_module = any(name.removeprefix("model.").startswith("head.head.") for name in values)  # PPGT's, with a last norm
+    head = "head.head." if in_module else "head."
     left = {"left": rf"^{re.escape(head)}"} if new_head else {}
-    full = rename_parameters(state, own, choose_names(state), path, constants=constants_of(model), **left)
+    full = rename_parameters(state, values, choose_names(state), path, constants=constants_of(model), **left)
     model.load_state_dict(full)
     if cfg.pretrained.freeze_main:
         for name, parameter in model.named_parameters():
@@ -117,12 +112,6 @@ def load_parameters(model: nn.Module) -> None:
     kind = "a new head" if new_head else "its head"
     frozen = ", all but the head frozen" if cfg.pretrained.freeze_main else ""
     logging.info("pretrained: parameters of %s, %s%s", path, kind, frozen)
-
-
-def _head(own: Iterable[str]) -> str:
-    """Return how names of the prediction head begin: PPGT's stands inside of a module with its last norm."""
-    inside = any(name.removeprefix("model.").startswith("head.head.") for name in own)
-    return "head.head." if inside else "head."
 
 
 def _run_dir() -> Path:
@@ -139,73 +128,57 @@ def _run_dir() -> Path:
 
 def _config_file() -> Path:
     run_dir = _run_dir()
-    own = config_file(run_dir, read_record(run_dir))
-    places = (own, run_dir / cfg.cfg_dest, run_dir.parent / cfg.cfg_dest)  # the last: GraphGPS's
-    found = next((path for path in places if path.is_file()), None)
-    if found is None:
+    places = (run_dir / cfg.cfg_dest, run_dir.parent / cfg.cfg_dest)  # the second: GraphGPS's
+    file = next((path for path in (config_file(run_dir, read_record(run_dir)), *places) if path.is_file()), None)
+    if file is None:
         raise ConfigError(
-            f"pretrained.dir: there is neither {places[1]} nor {places[2]}: put the config of that run there"
+            f"pretrained.dir: there is neither {places[0]} nor {places[1]}: put the config of that run there"
         )
-    return found
+    return file
 
 
 def _checkpoint() -> Path:
-    run_dir = _run_dir()
-    path = best_or_newest(run_dir)
+    path = best_or_newest(_run_dir())
     if path is None:
         raise CheckpointError(
-            f"pretrained.dir: no checkpoint in {run_dir / 'ckpt'}; train that run with train.enable_ckpt True, "
+            f"pretrained.dir: no checkpoint in {_run_dir() / 'ckpt'}; train that run with train.enable_ckpt True, "
             "or choose another pretrained.seed."
         )
     return path
 
 
-def _settings_of(file: Path) -> CfgNode:
+def _earlier_settings(file: Path) -> CfgNode:
     """Return the earlier run's settings in our keys, as far as they matter here; others are left at their defaults."""
     settings = read_settings(file)
-    ours = set(WRITTEN) <= {key for key, _, _ in settings}  # then all of it stands there, in our meaning
-    dialect = "" if ours else _dialect_of(settings)
+    dialect = "" if {key for key, _, _ in settings} >= WRITTEN else _find_dialect(settings)
     if dialect in FOREIGN:
         settings = translate_foreign(settings, FOREIGN[dialect])
-    known = CfgNode()
-    load_config(known, None, [])
-    keys = {key for key, _ in flatten(known)} - {*UNREAD, *UNREAD_ELSEWHERE}
-    matter = [(key, value) for key, value, _ in settings if key in (*EQUAL, *LOGGED) or _is_adopted(key)]
-    read = [(key, value) for key, value in matter if translate(key, value)[0] in keys]
-    if len(read) < len(matter):  # what a code notes down while it runs, too
-        left = sorted({key for key, _ in matter} - {key for key, _ in read})
+    defaults = CfgNode()
+    load_config(defaults, None, [])
+    keys = {key for key, _ in flatten(defaults)} - {*UNREAD, *UNREAD_ELSEWHERE}
+    adopted = [row for row in settings if row[0] in (*EQUAL, *LOGGED) or _is_adopted(row[0])]
+    read = [row for row in adopted if translate(row[0], row[1])[0] in keys]
+    if len(read) < len(adopted):  # what a code notes down while it runs, too
+        left = sorted({key for key, *_ in adopted} - {key for key, *_ in read})
         logging.info("pretrained: of %s nothing reads %s", file, ", ".join(left))
-    theirs = CfgNode()
-    try:
-        load_config(theirs, None, _as_words([("dialect", dialect), *read]))
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from error
-    return theirs
+    earlier = CfgNode()
+    enter_settings(earlier, [("dialect", dialect, str(file)), *read], None)
+    return earlier
 
 
-def _dialect_of(settings: list[tuple[str, Any, str]]) -> str:
-    """Return the dialect of an earlier run of a public code: the file's own, or what its settings and names tell."""
-    found = {key: value for key, value, _ in name_dialect(settings)}
+def _find_dialect(settings: list[tuple[str, Any, str]]) -> str:
+    """Return the dialect of an earlier run of a public code: the file's own, or as found by its settings and names."""
+    values = {key: value for key, value, _ in name_dialect(settings)}
     # The codes of the k-MIP paper and of the thesis write the same keys, but gt.layer_norm of a GPSModel is
     # torch_geometric's LayerNorm in the one and its GraphNorm in the other: the parameters tell which.
-    alike = found["dialect"] == "kmip" and found.get("model.type") == "GPSModel" and found.get("gt.layer_norm")
-    named = any(key == "dialect" for key, _, _ in settings)
-    if alike and not named and any(name.endswith(".mean_scale") for name in read_state(_checkpoint())):
+    alike = values["dialect"] == "kmip" and values.get("model.type") == "GPSModel" and values.get("gt.layer_norm")
+    is_named = any(key == "dialect" for key, _, _ in settings)
+    if alike and not is_named and any(name.endswith(".mean_scale") for name in read_state(_checkpoint())):
         logging.info("pretrained: dialect 'kmip-thesis', for the parameters of that run are those of GraphNorms")
         return "kmip-thesis"
-    return found["dialect"]
+    return values["dialect"]
 
 
 def _is_adopted(key: str) -> bool:
     group, _, rest = key.partition(".")
     return group in ADOPTED or group.startswith("posenc_") or (group == "head" and rest.split(".")[0] in HEADS)
-
-
-def _as_words(settings: Iterable[tuple[str, Any]]) -> list[str]:
-    return [word for key, value in settings for word in (key, json.dumps(value))]
-
-
-def _value(node: CfgNode, key: str) -> Any:
-    for part in key.split("."):
-        node = node[part]
-    return node

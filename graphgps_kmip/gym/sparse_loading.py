@@ -1,12 +1,13 @@
 """Low-width score estimation (two stages): which config is an estimator, which a sparse network, and its loaders.
 
 Both are of ``model.type Spexphormer``. The estimator, ``gt.layer_type ScoreEstimator``, is trained on the whole
-attention graph and writes the scores of its edges; the sparse network, ``gt.layer_type Spexphormer``, reads some
-edges of each node, drawn by these scores.
+attention graph and writes the scores of its edges; the sparse network, ``gt.layer_type Spexphormer``, reads some edges
+of each node, drawn by these scores.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,7 @@ from graphgps_kmip.results.run_folder import SPLITS
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-NETWORK = "Spexphormer"  # value of model.type
-SPARSE = "Spexphormer"  # value of gt.layer_type
-ESTIMATOR = "ScoreEstimator"  # value of gt.layer_type
+SPARSE, ESTIMATOR = "Spexphormer", "ScoreEstimator"  # values of gt.layer_type
 
 
 def is_sparse(config: CfgNode) -> bool:
@@ -44,15 +43,11 @@ def is_estimator(config: CfgNode) -> bool:
 
 def _is_network(config: CfgNode) -> bool:
     spec = named("network").get(config.model.type)
-    return spec is not None and spec.name == NETWORK
+    return spec is not None and spec.name == "Spexphormer"
 
 
 def layer_degrees(config: CfgNode) -> list[int]:
-    """Return the edges into a node that each layer of a sparse network reads, from the first layer to the last.
-
-    Raises:
-        ConfigError: ``spexphormer.degree`` has neither one entry nor one for each layer.
-    """
+    """Return the edges into a node that each layer of a sparse network reads, from the first layer to the last."""
     degrees, layers = list(config.spexphormer.degree), config.gt.layers
     if len(degrees) not in (1, layers):
         raise ConfigError(
@@ -63,12 +58,7 @@ def layer_degrees(config: CfgNode) -> list[int]:
 
 
 def check_estimator(config: CfgNode, sparse: CfgNode, file: str) -> None:
-    """Refuse an estimator whose scores could not serve a sparse network, before it is trained.
-
-    Raises:
-        ConfigError: it is a sparse network itself, keeps no checkpoint of its best epoch, has fewer layers, or is of
-            another data set; names its YAML ``file``.
-    """
+    """Refuse an estimator, read from ``file``, whose scores could not serve a sparse network, before it is trained."""
     place = f"spexphormer.estimator: {file}"
     if is_sparse(config):
         raise ConfigError(
@@ -100,11 +90,7 @@ def check_keeps_best(config: CfgNode, place: str = "") -> None:
 
 
 def the_graph(dataset: GraphDataset, level: str) -> Data:
-    """Return the one graph whose nodes are classified.
-
-    Raises:
-        ConfigError: the data is something else.
-    """
+    """Return the one graph whose nodes are classified; refuse other data."""
     if level != "node" or len(dataset) != 1:
         many = f"{len(dataset):,} graphs, level {level}"
         raise ConfigError(
@@ -118,11 +104,8 @@ def sparse_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[La
     """Return the loaders of training, validation and test for this process.
 
     Each reads the same sampled edges in an epoch, as published; with ``spexphormer.eval_draws`` above 1, validation
-    and test average the predictions of as many samples.
-
-    Raises:
-        ConfigError: the data is something else, or a setting asks for other batches.
-        ResultsError: the scores are damaged, or of other data, another split or other settings.
+    and test average the predictions of as many samples. Scores of other data, another split or other settings are
+    refused.
     """
     graph, options, path = the_graph(dataset, level), cfg.spexphormer, Path(cfg.spexphormer.scores)
     for key in ("train", "val"):
@@ -137,19 +120,19 @@ def sparse_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[La
         )
     scores = read_scores(path)
     check_scores(scores, path, layers=cfg.gt.layers, settings=options.estimator_hash or None, **graph_facts(graph))
+    sampling = LayerSampling(
+        degrees=tuple(layer_degrees(cfg)),
+        sampler=options.sampler,
+        batch_size=cfg.train.batch_size,
+        resampling_epochs=options.resampling_epochs,
+        repeat=options.repeat_missing,
+    )
     return [
         LayerLoader(
             graph,
             split,
             scores,
-            LayerSampling(
-                degrees=tuple(layer_degrees(cfg)),
-                sampler=options.sampler,
-                batch_size=cfg.train.batch_size,
-                resampling_epochs=options.resampling_epochs,
-                num_draws=1 if split == "train" else options.eval_draws,
-                repeat=options.repeat_missing,
-            ),
+            replace(sampling, num_draws=1 if split == "train" else options.eval_draws),
             cfg.seed,
             shuffle=cfg.train.shuffle and split == "train",
             num_workers=cfg.num_workers,

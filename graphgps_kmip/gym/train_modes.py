@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import io
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,19 +16,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.logger import create_logger
 from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 from yacs.config import CfgNode
 
+from graphgps_kmip.common.signals import StopSignals
 from graphgps_kmip.common.yaml_files import flatten
-from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.data.sets.brec import CATEGORIES, pair_graphs
+from graphgps_kmip.errors import ConfigError, TrainingDiverged
+from graphgps_kmip.expressivity.brec_protocol import TOTAL, PairTest, Result, category_rows, run_to_file, table_text
 from graphgps_kmip.gym.attention_saving import save_weights
+from graphgps_kmip.gym.config_defaults import TRAINING_KEYS
 from graphgps_kmip.gym.config_hash import config_hash
 from graphgps_kmip.gym.graphgym_registries import has_network, of_others
-from graphgps_kmip.gym.network_building import served
+from graphgps_kmip.gym.network_building import build_model, served
 from graphgps_kmip.registry import Spec, components, entries, named, register
 from graphgps_kmip.results.run_folder import CONFIG, SPLITS, writing
+from graphgps_kmip.results.run_record import write_record, write_stats
 from graphgps_kmip.task import Task, make_task
 from graphgps_kmip.task.task import identity
 from graphgps_kmip.train import (
@@ -40,6 +48,9 @@ from graphgps_kmip.train import (
     train,
 )
 from graphgps_kmip.train.evaluation import evaluate, predict
+from graphgps_kmip.train.loop import Session
+from graphgps_kmip.train.run_recording import closed_record, open_record
+from graphgps_kmip.train.settings import RunState
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -93,9 +104,6 @@ def current_optimizer(model: nn.Module) -> Optimizer:
     """Return the optimizer ``optim.optimizer`` of the model's parameters.
 
     With ``optim.weight_decay_layers first``, all but the first layer's are without weight decay.
-
-    Raises:
-        ConfigError: something that learns stands before that layer.
     """
     optimizer = create_optimizer((parameter for parameter in model.parameters() if parameter.requires_grad), cfg.optim)
     if cfg.optim.weight_decay_layers == "all":
@@ -123,9 +131,9 @@ def with_options(spec: Spec) -> Callable[..., Any]:
     """Return an optimizer or a schedule in GraphGym's form, whose own options come from its config group."""
 
     @wraps(spec.component)  # GraphGym reads its arguments
-    def create(*arguments: Any, **given: Any) -> Any:
-        group = {option: cfg[spec.kind][spec.name.lower()][option] for option in spec.options}
-        return spec.component(*arguments, **given | group)
+    def create(*arguments: Any, **keywords: Any) -> Any:
+        group = cfg[spec.kind][spec.name.lower()]
+        return spec.component(*arguments, **keywords | {option: group[option] for option in spec.options})
 
     return create
 
@@ -138,7 +146,15 @@ def train_mode(config: CfgNode) -> Callable[..., Any]:
     """
     modes = components("train_mode")
     name = config.train.mode
-    return with_config(modes[name], config) if name in modes else partial(_run_theirs, name, config)
+    if name in modes:
+        return with_config(modes[name], config)
+
+    def run(loaders: Any, model: nn.Module, optimizer: Any, scheduler: Any, fabric: Fabric) -> Any:
+        with served(config):
+            mode = of_others()["train_mode"][name]
+            return mode(create_logger(), loaders, model.to(fabric.device), optimizer, scheduler)
+
+    return run
 
 
 def with_config(mode: Callable[..., Any], config: CfgNode) -> Callable[..., Any]:
@@ -146,32 +162,23 @@ def with_config(mode: Callable[..., Any], config: CfgNode) -> Callable[..., Any]
     return partial(mode, config=config) if "config" in inspect.signature(mode).parameters else mode
 
 
-def _run_theirs(
-    name: str, config: CfgNode, loaders: Any, model: nn.Module, optimizer: Any, scheduler: Any, fabric: Fabric
-) -> Any:
-    with served(config):
-        mode = of_others()["train_mode"][name]
-        return mode(create_logger(), loaders, model.to(fabric.device), optimizer, scheduler)
-
-
 def run_mode_of_graphgym(mode: Callable[..., Any], loaders: Sequence[Any], *arguments: Any) -> Any:
     """Call a train mode from the main program of another package: in one process, on the device that it has chosen.
 
-    Args:
-        mode: train mode.
-        loaders: of each split; Exphormer's main repeats them for ogbn-arxiv.
-        arguments: model, optimizer, scheduler.
+    There may be more loaders than splits: Exphormer's main repeats them for ogbn-arxiv.
     """
     accelerator, _, index = cfg.accelerator.partition(":")
     fabric = make_fabric(accelerator, [int(index)] if index else 1, cfg.train.precision)
     return with_config(mode, cfg)(loaders[: len(SPLITS)], *arguments, fabric)
 
 
-@register("train_mode", "custom")
+@register("train_mode", "custom", aliases=("standard",))
 def custom(
     loaders: Loaders, model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric, *, config: CfgNode
 ) -> Record:
     """Train as the config says, on the data that the loaders give, and return the final record."""
+    if config.train.mode == "standard":
+        logging.info("train.mode standard: GraphGym's loop on Lightning is not used, but ours, as for custom")
     return train(
         model,
         list(loaders),
@@ -189,20 +196,8 @@ def current_settings() -> TrainSettings:
     """Return the training settings of the config."""
     notes = {"experiment": config_hash(cfg, of_run=False), "sample": cfg.dataset.sample}
     return TrainSettings(
-        max_epoch=cfg.optim.max_epoch,
-        eval_period=cfg.train.eval_period,
-        early_stop_patience=cfg.train.early_stop_patience,
-        eval_test=cfg.train.eval_test,
-        batch_accumulation=cfg.optim.batch_accumulation,
-        accumulation_mean=cfg.optim.accumulation_mean,
+        **{name: cfg[group][name] for group, names in TRAINING_KEYS.items() for name in names},
         clip_grad_norm=cfg.optim.clip_grad_norm_value if cfg.optim.clip_grad_norm else None,
-        enable_ckpt=cfg.train.enable_ckpt,
-        ckpt_period=cfg.train.ckpt_period,
-        ckpt_best=cfg.train.ckpt_best,
-        ckpt_clean=cfg.train.ckpt_clean,
-        auto_resume=cfg.train.auto_resume,
-        epoch_resume=cfg.train.epoch_resume,
-        precision=cfg.train.precision,
         seed=cfg.seed,
         config_hash=config_hash(cfg),
         notes=notes | ({"config_file": cfg.cfg_dest} if cfg.cfg_dest != CONFIG else {}),
@@ -218,13 +213,12 @@ def current_writers(config: CfgNode) -> list[Writer]:
     run_dir, run = Path(cfg.run_dir), f"{Path(cfg.out_dir).name}-{Path(cfg.run_dir).name}"
     key = f"{run}-{config_hash(cfg)}"  # the same for a run and its resumption
     wandb = (cfg.wandb.entity, cfg.wandb.project, cfg.wandb.name or run, dict(flatten(config)), key)
+    makers = [partial(TensorBoardWriter, run_dir / "tensorboard")] if cfg.tensorboard_each_run else []
+    makers += [partial(WandbWriter, *wandb)] if cfg.wandb.use else []
     writers: list[Writer] = []
-    for is_on, make in (
-        (cfg.tensorboard_each_run, partial(TensorBoardWriter, run_dir / "tensorboard")),
-        (cfg.wandb.use, partial(WandbWriter, *wandb)),
-    ):
+    for make in makers:
         try:
-            writers += [make()] if is_on else []
+            writers.append(make())
         except MissingWriter as error:
             logging.warning("%s; the run goes on without it, its statistics are in stats.json", error)
     return writers
@@ -233,22 +227,13 @@ def current_writers(config: CfgNode) -> list[Writer]:
 LEADERBOARD = ("test-dev", "test-challenge")  # what val and test of PCQM4Mv2-inference are
 
 
-@register("train_mode", "standard")
-def standard(
-    loaders: Loaders, model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric, *, config: CfgNode
-) -> Record:
-    """Train as custom does, in place of GraphGym's loop on Lightning."""
-    logging.info("train.mode standard: GraphGym's loop on Lightning is not used, but ours, as for custom")
-    return custom(loaders, model, optimizer, scheduler, fabric, config=config)
-
-
 @register("train_mode", "inference-only")
 def inference_only(
     loaders: Loaders, model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric, *, config: CfgNode
 ) -> Record:
     """Evaluate the model of pretrained.dir on all three splits, without training."""
     del optimizer, scheduler
-    return _evaluated(dict(zip(SPLITS, loaders, strict=True)), model, fabric, config)
+    return _evaluate_splits(dict(zip(SPLITS, loaders, strict=True)), model, fabric, config)
 
 
 @register("train_mode", "log-attn-weights")
@@ -277,19 +262,100 @@ def pcqm4mv2_inference(
         with writing(path):
             replace_file(path, buffer.getvalue())
         logging.info("predictions for %d molecules of %s: %s", len(outputs), name, path)
-    return _evaluated({"train": loaders[0]}, model, fabric, config)
+    return _evaluate_splits({"train": loaders[0]}, model, fabric, config)
+
+
+BREC_RESULTS = "brec.jsonl"
+DTYPES = {"32-true": torch.float32, "64-true": torch.float64}
+
+
+@register("train_mode", "brec")
+def brec(
+    loaders: Loaders, model: nn.Module, optimizer: Optimizer, scheduler: Any, fabric: Fabric, *, config: CfgNode
+) -> Record:
+    """Train and test a new model on each pair of BREC, and count the pairs that it distinguishes."""
+    del optimizer, scheduler  # each pair has its own
+    graphs, run_dir = loaders[0].dataset.dataset, Path(cfg.run_dir)
+    pairs = getattr(graphs, "graphs", graphs).pairs  # those without encodings know their numbers
+    settings = replace(current_settings(), max_epoch=1)
+    with writing(run_dir):
+        record = open_record(run_dir, settings)
+        results = _run_pairs(config, graphs, pairs, fabric.device, run_dir / BREC_RESULTS)
+    if all(result["failed"] for result in results.values()):
+        raise TrainingDiverged("No pair gave finite outputs; lower optim.base_lr, or set train.precision 64-true.")
+    categories = {name: sorted(set(members) & set(pairs)) for name, members in CATEGORIES.items()}
+    rows = category_rows(results, {name: members for name, members in categories.items() if members})
+    logging.info("BREC, %s\n%s", "a made-up SAMPLE" if cfg.dataset.sample else cfg.brec.protocol, table_text(rows))
+    stats = _pair_statistics(results, {row.category: row.distinguished for row in rows})
+    for split, line in stats.items():
+        write_stats(run_dir, split, line)
+    seconds = sum(result["seconds"] for result in results.values())
+    count = sum(parameter.numel() for parameter in model.parameters())
+    state = RunState(epoch=0, best={"epoch": 0, "value": None, **stats}, seconds=seconds)
+    session = Session(fabric, model, None, current_task(config.share.dim_out), settings, StopSignals(), count)
+    record = closed_record(record, session, state, seconds)
+    write_record(run_dir, record)
+    return record
+
+
+def _run_pairs(
+    config: CfgNode, graphs: Sequence[Data], pairs: Sequence[int], device: torch.device, path: Path
+) -> dict[int, Result]:
+    test = PairTest(
+        lambda: build_model(config),
+        lambda model: (optimizer := current_optimizer(model), current_scheduler(optimizer)),
+        cfg.optim.max_epoch,
+        cfg.brec.protocol,
+        cfg.seed,
+        DTYPES[cfg.train.precision],
+        device,
+        cfg.brec.loss_threshold,
+    )
+    place = {pair: number for number, pair in enumerate(pairs)}
+    workers = torch.get_num_threads() if device.type == "cpu" else 1
+    began, done = time.perf_counter(), 0
+
+    def log(result: Result) -> None:
+        nonlocal done
+        done += 1
+        verdict = result["failed"] or ("distinguished" if result["distinguished"] else "not distinguished")
+        verdict += "" if result["reliable"] or result["failed"] else ", not reliable"
+        logging.info("pair %d: %s (%d pairs in %.0f s)", result["pair"], verdict, done, time.perf_counter() - began)
+
+    try:
+        return run_to_file(test, pairs, lambda pair: pair_graphs(graphs, place[pair]), path, workers, tell=log)
+    except KeyboardInterrupt:
+        logging.warning("stopped after %d pairs; the same command goes on from %s", done, path)
+        raise SystemExit(130) from None
+
+
+def _pair_statistics(results: Mapping[int, Result], counts: Mapping[str, int]) -> dict[str, dict[str, Any]]:
+    """Return the line of training, the mean loss of the last epochs, and that of the test, with counts of pairs."""
+    tested = [result["loss"] for result in results.values() if result["loss"] is not None]
+    trained = [result["last_loss"] for result in results.values() if result["last_loss"] is not None]
+    train, _, test = SPLITS
+    verdicts = {
+        "accuracy": counts[TOTAL] / len(results),
+        "distinguished": counts[TOTAL],
+        **{name: count for name, count in counts.items() if name != TOTAL},
+        "tested": len(results),
+        "unreliable": sum(not result["reliable"] and not result["failed"] for result in results.values()),
+        "failed": sum(bool(result["failed"]) for result in results.values()),
+    }
+    losses = {train: trained or tested, test: tested}  # untrained: the loss of the initial weights
+    lines = {
+        split: {"epoch": 0} | ({"loss": sum(values) / len(values)} if values else {})
+        for split, values in losses.items()
+    }
+    return {train: lines[train], test: lines[test] | verdicts}
 
 
 TRAINING = ("custom", "standard")
-RESUMED = ("brec",)  # an unfinished run goes on whatever train.auto_resume says: its results do not tell
+RESUMED = ("brec",)  # an unfinished run goes on whatever train.auto_resume says
 
 
 def check_mode(processes: int = 1) -> None:
-    """Refuse a mode that cannot do its work with the settings at hand.
-
-    Raises:
-        ConfigError: there are no trained parameters, the data is not the leaderboard's, or there are several processes.
-    """
+    """Refuse a mode that cannot do its work with the settings at hand."""
     mode = cfg.train.mode
     if mode == "brec" and processes > 1:
         raise ConfigError("train.mode brec works on pairs in num_threads processes of its own: set devices 1")
@@ -300,17 +366,14 @@ def check_mode(processes: int = 1) -> None:
     if not cfg.pretrained.dir:
         raise ConfigError(f"train.mode {mode} does not train: name the run whose parameters it takes, pretrained.dir")
     if cfg.pretrained.reset_prediction_head:
-        logging.warning(
-            "train.mode %s with a new prediction head: its outputs mean nothing; set pretrained.reset_prediction_head "
-            "False",
-            mode,
-        )
+        hint = "its outputs mean nothing; set pretrained.reset_prediction_head False"
+        logging.warning("train.mode %s with a new prediction head: %s", mode, hint)
     if mode == "PCQM4Mv2-inference" and cfg.dataset.name != mode:
         raise ConfigError(f"train.mode {mode} predicts the data set dataset.name {mode}, not {cfg.dataset.name}")
     if mode == "PCQM4Mv2-inference" and processes > 1:
         raise ConfigError(f"train.mode {mode} writes its predictions in order, in one process: set devices 1")
 
 
-def _evaluated(loaders: Mapping[str, Any], model: nn.Module, fabric: Fabric, config: CfgNode) -> dict[str, Any]:
+def _evaluate_splits(loaders: Mapping[str, Any], model: nn.Module, fabric: Fabric, config: CfgNode) -> dict[str, Any]:
     task, writers = current_task(config.share.dim_out), current_writers(config) if fabric.is_global_zero else ()
     return evaluate(model, loaders, task, current_settings(), Path(cfg.run_dir), fabric, writers)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import yaml
 from torch import nn
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import GraphDataset
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config_loading import load_config, read_yaml
+from graphgps_kmip.gym.config_loading import enter_settings, read_settings
 from graphgps_kmip.gym.experiment import assemble
 from graphgps_kmip.gym.network_building import build_model
 from graphgps_kmip.gym.planned_runs import Run, configured, unchanged_config
@@ -25,19 +22,9 @@ from graphgps_kmip.results.run_record import config_file, is_finished
 from graphgps_kmip.train import read_record
 from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
 
-# Where this run stood and what it began with: no YAML may name the first, and the second is in the checkpoint.
-LEFT_OUT = ("run_dir", "pretrained")
 
-
-@dataclass(frozen=True)
-class Trained:
-    """A finished run.
-
-    Args:
-        model: in eval mode, on the CPU.
-        dataset: all of its graphs.
-        facts: for those who read results: run, data set, sample, checkpoint, its epoch, config_hash, code_version.
-    """
+class Trained(NamedTuple):
+    """A finished run: model (in eval mode, on the CPU), all graphs, and facts for those who read results."""
 
     model: nn.Module
     dataset: GraphDataset
@@ -46,12 +33,7 @@ class Trained:
 
 @contextmanager
 def trained(run_dir: Path) -> Iterator[Trained]:
-    """Load a finished run; ``cfg`` is that of the run meanwhile.
-
-    Raises:
-        ConfigError: the folder holds no finished run, or the run kept no checkpoint.
-        CheckpointError: the checkpoint is damaged or does not fit.
-    """
+    """Load a finished run; ``cfg`` is that of the run meanwhile. Errors are those of `load_model`."""
     record, path, content = _open(run_dir)
     with configured(Run(run_dir.name, cfg.seed, cfg.dataset.split_index)):
         parts = assemble()
@@ -88,7 +70,7 @@ def load_model(run_dir: str | Path) -> nn.Module:
 
 
 def _open(run_dir: Path) -> tuple[dict[str, Any], Path, dict[str, Any]]:
-    """Load the config of a finished run, and return its record, and path and content of its checkpoint."""
+    """Load the config of a finished run; return its record, and path and content of its checkpoint."""
     record = read_record(run_dir) or {}
     if not is_finished(record):
         raise ConfigError(f"{run_dir}: no finished run is there, give a folder such as results/digits-kmip/0")
@@ -99,15 +81,9 @@ def _open(run_dir: Path) -> tuple[dict[str, Any], Path, dict[str, Any]]:
             "train.ckpt_best True (and main.py --overwrite)"
         )
     if path != best_checkpoint_file(run_dir):
-        logging.warning(
-            "%s: there is no best.ckpt, taken is %s, of a later epoch; train.ckpt_best True keeps the best",
-            run_dir,
-            path.name,
-        )
+        hint = "of a later epoch; train.ckpt_best True keeps the best"
+        logging.warning("%s: there is no best.ckpt, taken is %s, %s", run_dir, path.name, hint)
     content, file = read_checkpoint(path, record.get("config_hash", "")), config_file(run_dir, record)
-    settings = {key: value for key, value in read_yaml(file).items() if key not in LEFT_OUT}
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / file.name
-        copy.write_text(yaml.safe_dump(settings), encoding="utf-8")
-        load_config(cfg, copy, [])
+    settings = [row for row in read_settings(file) if row[0].split(".")[0] not in ("run_dir", "pretrained")]
+    enter_settings(cfg, settings, file)  # no YAML may name the first, and the second is in the checkpoint
     return record, path, content

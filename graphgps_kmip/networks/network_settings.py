@@ -36,7 +36,7 @@ from graphgps_kmip.ranges import (
     refusal,
     whole,
 )
-from graphgps_kmip.registry import KINDS, Spec, build, components, entries, register, with_groups
+from graphgps_kmip.registry import Spec, build, components, entries, register, with_groups
 from graphgps_kmip.signatures import rules_of
 
 CLASS_TOKENS = ("none", "order", "log_order")
@@ -163,7 +163,7 @@ def known_keys() -> dict[str, Any]:
     """Return every key that a network can read, with default and rule; options of registered components included."""
     options = {}
     for spec in with_groups():
-        rules = rules_of(spec.component, KINDS[spec.kind].given)
+        rules = rules_of(spec.component)
         for name, option in spec.options.items():
             rule = rules.get(name)
             options[f"{spec.group}.{name}"] = option.default if rule is None else Default(option.default, rule)

@@ -23,8 +23,8 @@ from graphgps_kmip.errors import (
     OutOfMemory,
     RunFolderError,
     TrainingDiverged,
-    is_left_alone,
     is_out_of_memory,
+    lost_partner,
 )
 from graphgps_kmip.ops.host_copies import remember_batch
 from graphgps_kmip.results.best_epoch import is_better
@@ -360,7 +360,7 @@ def _save_last_epoch(checkpointer: Checkpointer, stop: StopSignals) -> Iterator[
     except (Stopped, RuntimeError) as error:
         # After a signal loader workers and other processes break off with RuntimeErrors; where another process was
         # killed, torchrun may start all of them again.
-        if stop.signum or is_left_alone(error):
+        if stop.signum or lost_partner(error):
             checkpointer.write_latest()
         if stop.signum:
             _exit(stop, f"stopped; {checkpointer.describe_newest()}")

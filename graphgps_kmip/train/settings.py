@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from graphgps_kmip.errors import InputError
-
-EVAL_TEST = ("every", "best")
-PRECISIONS = ("32-true", "bf16-mixed", "64-true")
+from graphgps_kmip.ranges import COUNT, NATURAL, POSITIVE, Choice, whole
+from graphgps_kmip.signatures import check_arguments
 
 
 @dataclass(frozen=True)
 class TrainSettings:
     """How long to train, when to evaluate and save, and how to step; the config key is in brackets.
+
+    The annotations say what is allowed, in the config too.
 
     Args:
         max_epoch: number of epochs (`optim.max_epoch`).
@@ -40,53 +40,31 @@ class TrainSettings:
         notes: plain facts to copy into record.json, such as `{"sample": True}`.
 
     Raises:
-        ValueError: a value that is not allowed; names the key.
+        InputError: a value that is not allowed.
     """
 
-    max_epoch: int
-    eval_period: int = 1
-    early_stop_patience: int = 0
-    eval_test: str = "every"
-    batch_accumulation: int = 1
+    max_epoch: Annotated[int, COUNT]
+    eval_period: Annotated[int, COUNT] = 1
+    early_stop_patience: Annotated[int, NATURAL] = 0
+    eval_test: Annotated[str, Choice(("every", "best"))] = "every"
+    batch_accumulation: Annotated[int, COUNT] = 1
     accumulation_mean: bool = False
-    clip_grad_norm: float | None = None
+    clip_grad_norm: Annotated[float | None, POSITIVE] = None
     enable_ckpt: bool = True
-    ckpt_period: int = 100
+    ckpt_period: Annotated[int, COUNT] = 100
     ckpt_best: bool = False
     ckpt_clean: bool = True
     auto_resume: bool = False
-    epoch_resume: int = -1
-    precision: str = "32-true"
+    epoch_resume: Annotated[int, whole(-1, 10**9)] = -1
+    precision: Annotated[str, Choice(("32-true", "bf16-mixed", "64-true"))] = "32-true"
     seed: int = 0
-    round: int = 6
+    round: Annotated[int, whole(1, 17)] = 6
     config_hash: str = ""
     name: str = ""
     notes: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the values."""
-        for key, value, low in (
-            ("optim.max_epoch", self.max_epoch, 1),
-            ("train.eval_period", self.eval_period, 1),
-            ("train.early_stop_patience", self.early_stop_patience, 0),
-            ("optim.batch_accumulation", self.batch_accumulation, 1),
-            ("train.ckpt_period", self.ckpt_period, 1),
-            ("train.epoch_resume", self.epoch_resume, -1),
-            ("round", self.round, 1),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise InputError(f"{key} is {value!r}; allowed is a whole number of at least {low}.")
-        for key, choice, choices in (
-            ("train.eval_test", self.eval_test, EVAL_TEST),
-            ("train.precision", self.precision, PRECISIONS),
-        ):
-            if choice not in choices:
-                raise InputError(f"{key} is {choice!r}; allowed are {', '.join(choices)}.")
-        if self.clip_grad_norm is not None and not self.clip_grad_norm > 0:
-            raise InputError(
-                f"optim.clip_grad_norm_value is {self.clip_grad_norm!r}; allowed is a number above 0; "
-                "to switch clipping off set optim.clip_grad_norm False."
-            )
+        check_arguments(TrainSettings, vars(self))
 
     def is_due(self, epoch: int, period: int) -> bool:
         """Return whether something done every `period` epochs, and at the last one, is due at `epoch` (from 0)."""

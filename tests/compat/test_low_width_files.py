@@ -160,7 +160,7 @@ def test_the_command_line_wins_by_their_keys_and_by_ours(tmp_path: Path) -> None
 def test_the_written_config_of_a_file_loads_as_itself(name: str, tmp_path: Path) -> None:
     load(name, tmp_path, "gt.score_estimator.temp_wait", "7", "spexphormer.degree", "[3]")
     before, written = dict(flatten(cfg)), tmp_path / "written.yaml"
-    written.write_text(cfg.dump())
+    written.write_text(cfg.dump().replace(f"run_dir: {cfg.run_dir}\n", ""))
     load_config(cfg, written, [])
     assert dict(flatten(cfg)) == before
 

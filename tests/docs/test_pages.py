@@ -47,7 +47,7 @@ def test_the_flags_of_every_command_exist(script: str, capsys: pytest.CaptureFix
             if script == "main":
                 command_line.parse(words)
             else:
-                reproduce.parse(words, "", reproduce.ACTIONS)
+                reproduce.parse(words)
         except SystemExit:
             refused.append(f"{page}: {line}: {capsys.readouterr().err[-200:]}")
     assert refused == []

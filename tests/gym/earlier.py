@@ -18,16 +18,16 @@ def kill(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def train_earlier(out: Path, *words: str) -> Path:
+def train_earlier(out: Path, *argv: str) -> Path:
     """Train the digits for one epoch and return the folder of the runs."""
-    assert main.run(["--cfg", DIGITS, "out_dir", str(out), *SHORT, *FAST, *words]) == 0
+    assert main.run(["--cfg", DIGITS, "out_dir", str(out), *SHORT, *FAST, *argv]) == 0
     return out / "digits-kmip"
 
 
-def after(folder: Path, mode: str, *words: str) -> list[str]:
+def after(folder: Path, mode: str, *argv: str) -> list[str]:
     """Return the settings of a mode that takes the parameters of a run, its head among them."""
-    kept = ["pretrained.dir", str(folder), "pretrained.reset_prediction_head", "False"]
-    return [*SHORT, *kept, "train.mode", mode, *words]
+    pretrained = ["pretrained.dir", str(folder), "pretrained.reset_prediction_head", "False"]
+    return [*SHORT, *pretrained, "train.mode", mode, *argv]
 
 
 def lines(run_dir: Path, split: str) -> list[dict[str, Any]]:

@@ -81,17 +81,17 @@ def mutants(seed: int, count: int) -> list[tuple[str, str, Any, str]]:
     keys = [key for key, rule in rules(cfg).items() if not isinstance(rule, Unread)]
     keys += ["gt", "gt.kmip", "gt.kmip.kk", "gtt", "", ".", "gt..layers", "base"]
     rng.shuffle(keys)
-    found: list[tuple[str, str, Any, str]] = []
+    changes: list[tuple[str, str, Any, str]] = []
     for number in range(count):
         base = rng.choice(list(BASES))
         if number % 12 == 11:
-            found.append((base, "", TEXTS[(seed + number // 12) % len(TEXTS)], "text"))
+            changes.append((base, "", TEXTS[(seed + number // 12) % len(TEXTS)], "text"))
         else:
             key = keys[number % len(keys)]
-            near = [one for one in VALUES if key in defaults and type(one) is type(defaults[key])]
+            near = [other for other in VALUES if key in defaults and type(other) is type(defaults[key])]
             value = rng.choice(near if near and rng.random() < 0.6 else VALUES)
-            found.append((base, key, value, rng.choice(["file", "words"])))
-    return found
+            changes.append((base, key, value, rng.choice(["file", "words"])))
+    return changes
 
 
 def write(folder: Path, base: str, extra: dict[str, Any]) -> Path:
@@ -113,7 +113,7 @@ def words_of(folder: Path, mutant: tuple[str, str, Any, str]) -> list[str]:
     if where == "text":
         (folder / "mutant.yaml").write_text(value)
         return []
-    whole = any(key == one or one.startswith(f"{key}.") for one in SMALL | BASES[base]) and "." not in key
+    whole = any(key == other or other.startswith(f"{key}.") for other in SMALL | BASES[base]) and "." not in key
     if where == "file" and not whole:
         try:
             write(folder, base, {key: value})
@@ -127,7 +127,7 @@ def words_of(folder: Path, mutant: tuple[str, str, Any, str]) -> list[str]:
 
 def attempt(folder: Path, mutant: tuple[str, str, Any, str], train: bool) -> dict[str, Any]:
     """Run one mutant; return what came of it."""
-    words = words_of(folder, mutant)
+    tail = words_of(folder, mutant)
     flags = [] if train else ["--dry-run"]
     out, err, crash, code = io.StringIO(), io.StringIO(), "", None
     before, start = torch.get_num_threads(), time.process_time()
@@ -135,7 +135,7 @@ def attempt(folder: Path, mutant: tuple[str, str, Any, str], train: bool) -> dic
     signal.setitimer(signal.ITIMER_REAL, WALL)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = run(["--cfg", str(folder / "mutant.yaml"), *flags, "out_dir", str(folder / "results"), *words])
+            code = run(["--cfg", str(folder / "mutant.yaml"), *flags, "out_dir", str(folder / "results"), *tail])
     except Hang:
         crash = "hang: " + traceback.format_exc()
     except Exception:

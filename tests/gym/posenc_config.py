@@ -21,7 +21,7 @@ NARROW = ("EquivStableLapPE", "GraphormerBias", "RRWP")  # they take no columns
 TABLES = {"num_spatial_types": 4, "num_in_degrees": 9, "num_out_degrees": 9}
 
 
-def load(name: str, *words: str, enable: bool = True, edges: str = "") -> None:
+def load(name: str, *argv: str, enable: bool = True, edges: str = "") -> None:
     """Load the digits' config with encoders of nodes and edges, and the blocks of their encodings switched on."""
     blocks = ["dataset.edge_encoder_name", edges, "dataset.edge_encoder", "True"] if edges else []
     parts = encoding_parts() | encoding_parts(on_edges=True)
@@ -35,7 +35,7 @@ def load(name: str, *words: str, enable: bool = True, edges: str = "") -> None:
         tables = TABLES.items() if row.name == "GraphormerBias" else ()
         blocks += [word for key, rows in tables for word in (f"{row.group}.{key}", str(rows))]
     file = ROOT / "configs" / "quickstart" / "digits-kmip.yaml"
-    load_config(cfg, file, ["dataset.node_encoder_name", name, "gt.layers", "1", *blocks, *words])
+    load_config(cfg, file, ["dataset.node_encoder_name", name, "gt.layers", "1", *blocks, *argv])
 
 
 def sample(tmp_path: Path) -> Batch:

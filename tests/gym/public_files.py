@@ -58,11 +58,68 @@ BIG_BIRD = ZINC | {"model": ZINC["model"] | {"type": "BigBird"}}
 UNKNOWN_ENCODER = {"node_encoder_name": "ZINCNode+LapPE", "node_encoder_num_types": 0}
 
 
-def assembled(folder: Path, content: dict[str, Any], *words: str) -> Parts:
+# Graphormer, and GPS layers with its bias.
+Tree = dict[str, dict[str, Any]]
+TABLES = {"enable": True, "num_spatial_types": 20}
+MOLECULES: Tree = {
+    "dataset": {"format": "PyG-ZINC", "name": "subset", "task": "graph", "task_type": "regression"}
+    | {"transductive": False, "node_encoder": True, "node_encoder_name": "TypeDictNode+GraphormerBias"}
+    | {"node_encoder_num_types": 28, "edge_encoder_name": "TypeDictEdge", "edge_encoder_num_types": 4}
+    | {"node_encoder_bn": False, "edge_encoder_bn": False},
+    "posenc_GraphormerBias": TABLES | {"node_degrees_only": False, "num_in_degrees": 64, "num_out_degrees": 64},
+    "train": {"mode": "custom", "batch_size": 8},
+}
+GRAPHORMER_ZINC = MOLECULES | {
+    "dataset": MOLECULES["dataset"] | {"edge_encoder": False},
+    "model": {"type": "Graphormer", "loss_fun": "l1", "graph_pooling": "graph_token"},
+    "graphormer": {"num_layers": 12, "num_heads": 8, "embed_dim": 80, "dropout": 0.0}
+    | dict.fromkeys(("attention_dropout", "mlp_dropout", "input_dropout"), 0.1),
+    "gnn": {"head": "graphormer_graph", "layers_pre_mp": 0, "layers_post_mp": 3, "dim_inner": 80, "act": "relu"},
+    "optim": {"optimizer": "adamW", "base_lr": 0.001, "scheduler": "polynomial_with_warmup"},
+}
+BOTH = MOLECULES | {  # layers of GPS with Graphormer's bias and token
+    "dataset": MOLECULES["dataset"] | {"edge_encoder": True},
+    "model": {"type": "GPSModel", "loss_fun": "l1", "graph_pooling": "graph_token"},
+    "graphormer": {"use_graph_token": True},
+    "gt": {"layer_type": "GINE+BiasedTransformer", "layers": 10, "n_heads": 4, "dim_hidden": 64, "attn_dropout": 0.5},
+    "gnn": {"head": "san_graph", "layers_pre_mp": 0, "layers_post_mp": 3, "dim_inner": 64, "act": "relu"},
+    "optim": {"optimizer": "adamW", "base_lr": 0.001, "scheduler": "cosine_with_warmup"},
+}
+BESIDE = BOTH | {  # beside another encoding, without the token
+    "dataset": BOTH["dataset"] | {"node_encoder_name": "TypeDictNode+GraphormerBias+RWSE"},
+    "model": BOTH["model"] | {"graph_pooling": "add"},
+    "graphormer": {"use_graph_token": False},
+    "posenc_RWSE": {"enable": True, "kernel": {"times_func": "range(1,21)"}, "model": "Linear", "dim_pe": 28}
+    | {"raw_norm_type": "BatchNorm"},
+}
+CORNELL: Tree = {
+    "dataset": {"format": "PyG-WebKB", "name": "cornell", "task": "node", "task_type": "classification"}
+    | {"transductive": True, "node_encoder": True, "node_encoder_name": "LinearNode+GraphormerBias"}
+    | {"edge_encoder": False, "edge_encoder_name": "DummyEdge", "node_encoder_bn": False, "edge_encoder_bn": False},
+    "posenc_GraphormerBias": TABLES | {"num_in_degrees": 9, "num_out_degrees": 94},
+    "train": {"mode": "custom", "sampler": "full_batch"},
+    "model": {"type": "Graphormer", "loss_fun": "cross_entropy"},
+    "graphormer": {"use_graph_token": False, "num_layers": 2, "num_heads": 4, "embed_dim": 64}
+    | {"dropout": 0.2, "attention_dropout": 0.0, "mlp_dropout": 0.2, "input_dropout": 0.0},
+    "gnn": {"head": "node", "layers_pre_mp": 0, "layers_post_mp": 1, "dim_inner": 64, "act": "gelu", "dropout": 0.2},
+    "optim": {"optimizer": "adamW", "base_lr": 0.0005, "scheduler": "cosine_with_warmup"},
+}
+DEGREES = CORNELL | {"posenc_GraphormerBias": CORNELL["posenc_GraphormerBias"] | {"node_degrees_only": True}}
+
+GRAPHORMER_FILES = {
+    "zinc-Graphormer": GRAPHORMER_ZINC,
+    "webkb-cor-Graphormer": CORNELL,
+    "webkb-cor-Graphormer with degrees only": DEGREES,
+    "zinc-GPSwGraphormer+VN": BOTH,
+    "zinc-GPSwGraphormer": BESIDE,
+}
+
+
+def assembled(folder: Path, content: dict[str, Any], *argv: str) -> Parts:
     """Return data and model of a file with this content."""
     file = folder / "public.yaml"
     file.write_text(yaml.safe_dump(content))
-    load_config(cfg, file, ["dataset.sample", "True", "num_threads", "1", *words])
+    load_config(cfg, file, ["dataset.sample", "True", "num_threads", "1", *argv])
     with configured(planned_runs(1)[0]):
         return assemble()
 

@@ -10,7 +10,7 @@ import pytest
 
 import main
 from graphgps_kmip.data.sets.brec import NUM_PAIRS
-from graphgps_kmip.gym import brec_mode
+from graphgps_kmip.gym import train_modes
 from tests.data.sets.brec_pairs import brec_pairs
 from tests.gym.earlier import kill
 
@@ -18,8 +18,8 @@ GIN = str(Path(__file__).parents[2] / "configs/BREC/gin.yaml")
 SMALL = ["gnn.dim_inner", "8", "gnn.layers_mp", "2", "optim.max_epoch", "2", "num_threads", "1"]
 
 
-def run(out: Path, *words: str) -> int:
-    return main.run(["--cfg", GIN, "out_dir", str(out / "results"), *SMALL, *words])
+def run(out: Path, *argv: str) -> int:
+    return main.run(["--cfg", GIN, "out_dir", str(out / "results"), *SMALL, *argv])
 
 
 def lines(path: Path) -> list[dict]:
@@ -41,15 +41,15 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_run_writes_results_of_each_pair_and_the_table_and_goes_on_where_it_was(
     data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ("dataset.dir", str(data_dir), "brec.pairs", "0-1+110+260-262", "brec.protocol", "untrained")
-    assert run(tmp_path, *words) == 0
+    argv = ("dataset.dir", str(data_dir), "brec.pairs", "0-1+110+260-262", "brec.protocol", "untrained")
+    assert run(tmp_path, *argv) == 0
     said = capsys.readouterr().out
     assert "0 of 6 tested pairs are distinguished (0.0 %)" in said
     assert "should be" not in said  # that some pairs are not all is no fault of the data
     run_dir = tmp_path / "results/gin/0"
     first, *results = lines(run_dir / "brec.jsonl")
     assert first["settings"]["protocol"] == "untrained"
-    assert [one["pair"] for one in results] == [0, 1, 110, 260, 261, 262]
+    assert [result["pair"] for result in results] == [0, 1, 110, 260, 261, 262]
     (test,), record = lines(run_dir / "test/stats.json"), json.loads((run_dir / "record.json").read_text())
     counts = {name: test[name] for name in ("distinguished", "basic", "regular", "cfi", "tested", "unreliable")}
     assert counts == {"distinguished": 0, "basic": 0, "regular": 0, "cfi": 0, "tested": 6, "unreliable": 0}
@@ -57,19 +57,19 @@ def test_a_run_writes_results_of_each_pair_and_the_table_and_goes_on_where_it_wa
     assert record["finished"]
     assert record["best"]["test"]["accuracy"] == 0
     assert (tmp_path / "results/gin/agg/test/best.json").exists()
-    assert run(tmp_path, *words) == 0
+    assert run(tmp_path, *argv) == 0
     assert "finished" in capsys.readouterr().out
 
     whole = (run_dir / "brec.jsonl").read_bytes()
-    kept = whole.splitlines(keepends=True)[:-2]
-    (run_dir / "brec.jsonl").write_bytes(b"".join(kept) + b'{"pair": 35')  # killed here
+    complete_lines = whole.splitlines(keepends=True)[:-2]
+    (run_dir / "brec.jsonl").write_bytes(b"".join(complete_lines) + b'{"pair": 35')  # killed here
     (run_dir / "record.json").write_text(json.dumps({**record, "finished": False}))
-    assert run(tmp_path, *words) == 0
+    assert run(tmp_path, *argv) == 0
     said = capsys.readouterr().out
     assert "the last line, which a killed run left, is removed" in said
     assert said.count(": not distinguished") == 2
     again = lines(run_dir / "brec.jsonl")
-    assert [{**one, "seconds": 0} for one in again[1:]] == [{**one, "seconds": 0} for one in results]
+    assert [{**result, "seconds": 0} for result in again[1:]] == [{**result, "seconds": 0} for result in results]
 
 
 def test_the_sample_runs_and_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,26 +79,26 @@ def test_the_sample_runs_and_is_marked(tmp_path: Path, capsys: pytest.CaptureFix
     assert json.loads((run_dir / "record.json").read_text())["sample"]
     first, *results = lines(run_dir / "brec.jsonl")
     assert first["settings"]["precision"] == "float64"
-    assert [one["epochs"] for one in results] == [2, 2]
+    assert [result["epochs"] for result in results] == [2, 2]
 
 
 def test_a_run_killed_between_its_statistics_and_its_record_has_one_line_of_each_when_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("dataset.sample", "True", "brec.protocol", "untrained")
+    argv = ("dataset.sample", "True", "brec.protocol", "untrained")
     with monkeypatch.context() as patched:
-        patched.setattr(brec_mode, "write_record", kill)
-        assert run(tmp_path, *words) == 130
+        patched.setattr(train_modes, "write_record", kill)
+        assert run(tmp_path, *argv) == 130
     run_dir = tmp_path / "results-sample/gin/0"
     assert len(lines(run_dir / "test/stats.json")) == 1
     assert not json.loads((run_dir / "record.json").read_text())["finished"]
-    assert run(tmp_path, *words) == 0
+    assert run(tmp_path, *argv) == 0
     assert [len(lines(run_dir / split / "stats.json")) for split in ("train", "test")] == [1, 1]
     assert json.loads((run_dir / "record.json").read_text())["finished"]
 
 
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("argv", "reason"),
     [
         (("train.precision", "bf16-mixed"), "train.precision bf16-mixed: BREC's statistic needs exact outputs"),
         (("brec.protocol", "literl"), "brec.protocol: expected one of literal, economical, untrained, got 'literl'"),
@@ -109,7 +109,7 @@ def test_a_run_killed_between_its_statistics_and_its_record_has_one_line_of_each
     ],
 )
 def test_a_mistake_is_one_line(
-    words: tuple[str, ...], reason: str, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    argv: tuple[str, ...], reason: str, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tmp_path, "dataset.dir", str(data_dir), *words) == 2
+    assert run(tmp_path, "dataset.dir", str(data_dir), *argv) == 2
     assert reason in capsys.readouterr().err

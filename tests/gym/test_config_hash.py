@@ -28,17 +28,15 @@ def registries_as_before(own_registry: None) -> Iterator[None]:  # noqa: ARG001
     register.config_dict.clear()
     register.config_dict.update(functions)
     cfg.defrost()
-    cfg.pop("theirs", None)
-    load_config(cfg, ROOT / DIGITS, [])
 
 
-def hash_of(*words: str) -> str:
-    load_config(cfg, ROOT / DIGITS, list(words))
+def hash_of(*argv: str) -> str:
+    load_config(cfg, ROOT / DIGITS, list(argv))
     return config_hash(cfg)
 
 
 @pytest.mark.parametrize(
-    ("words", "counts"),
+    ("argv", "counts"),
     [
         ("gt.layers 7", True),
         ("seed 1", True),
@@ -50,8 +48,8 @@ def hash_of(*words: str) -> str:
         ("gt.JK True", False),  # nothing reads it
     ],
 )
-def test_a_setting_counts_if_it_is_no_default_and_changes_numbers(words: str, counts: bool) -> None:
-    assert (hash_of(*words.split()) != hash_of()) == counts
+def test_a_setting_counts_if_it_is_no_default_and_changes_numbers(argv: str, counts: bool) -> None:
+    assert (hash_of(*argv.split()) != hash_of()) == counts
 
 
 def test_the_width_counts_unless_a_budget_decides_it() -> None:
@@ -62,8 +60,8 @@ def test_the_width_counts_unless_a_budget_decides_it() -> None:
 
 def test_runs_of_an_experiment_share_a_hash() -> None:
     hashes = set()
-    for words in ([], ["seed", "1"], ["dataset.split_index", "2"]):
-        load_config(cfg, ROOT / DIGITS, words)
+    for argv in ([], ["seed", "1"], ["dataset.split_index", "2"]):
+        load_config(cfg, ROOT / DIGITS, argv)
         hashes.add(config_hash(cfg, of_run=False))
     assert len(hashes) == 1
 
@@ -91,7 +89,7 @@ def test_what_others_register_changes_nothing_unless_a_run_names_it_or_sets_its_
         ("gt.peculiar.strength", "2.0"),
         ("theirs.width", "4"),
     ]
-    assert len({before, *(hash_of(*words) for words in settings)}) == 5
+    assert len({before, *(hash_of(*argv) for argv in settings)}) == 5
 
 
 IMPORTS = "from pathlib import Path; from graphgps_kmip.gym.planned_runs import planned_hash\n"

@@ -13,7 +13,6 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.data import GraphDataset
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config_hash import config_hash
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.data_loading import current_loaders, load_configured
 
@@ -70,20 +69,20 @@ def test_one_graph_has_no_batches_of_graphs() -> None:
 FILE = Path(__file__).parents[2] / "configs" / "Heterophilous" / "minesweeper-exphormer.yaml"
 
 
-def graph(*words: str) -> Data:
-    load_config(cfg, FILE, ["dataset.sample", "True", "dataset.split", "[0.6, 0.2, 0.2]", *words])
+def graph(*argv: str) -> Data:
+    load_config(cfg, FILE, ["dataset.sample", "True", "dataset.split", "[0.6, 0.2, 0.2]", *argv])
     return load_configured().dataset.graphs[0]
 
 
 RANDOM = ("dataset.split_mode", "random")
 
 
-def split(*words: str) -> torch.Tensor:
-    return graph(*RANDOM, *words).train_mask
+def split(*argv: str) -> torch.Tensor:
+    return graph(*RANDOM, *argv).train_mask
 
 
-def expander(*words: str) -> torch.Tensor:
-    return graph(*words).expander_edge_index
+def expander(*argv: str) -> torch.Tensor:
+    return graph(*argv).expander_edge_index
 
 
 @pytest.mark.parametrize(("drawn", "key"), [(split, "dataset.split_seed"), (expander, "prep.exp_seed")])
@@ -92,23 +91,6 @@ def test_a_seed_of_its_own_takes_the_place_of_the_seed_of_the_run(drawn: Callabl
     assert not torch.equal(first, other)
     assert torch.equal(drawn("seed", "1", key, "0"), first)
     assert torch.equal(drawn("seed", "0", key, "1"), other)
-
-
-@pytest.mark.parametrize("key", ["dataset.split_seed", "prep.exp_seed"])
-def test_a_seed_of_its_own_counts_in_the_config_hash_and_none_leaves_that_of_earlier_runs(key: str) -> None:
-    graph()
-    before, present = config_hash(cfg), cfg.clone()
-    group, name = key.split(".")
-    del present[group][name]
-    assert config_hash(present) == before
-    graph(key, "0")
-    assert config_hash(cfg) != before
-
-
-def test_a_split_with_a_seed_of_its_own_has_the_shares_of_the_config() -> None:
-    drawn = graph(*RANDOM, "dataset.split_seed", "0")
-    shares = [drawn[f"{name}_mask"].float().mean().item() for name in ("train", "val", "test")]
-    assert shares == pytest.approx([0.6, 0.2, 0.2], abs=0.02)
 
 
 def test_shares_that_the_split_mode_does_not_read_are_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,11 +1,7 @@
-"""Facts of the data travel as values: assembly leaves GraphGym's config as it was, other packages' components see them.
-
-A run of each kind whose facts were once written into the config; the source is searched for assignments, too.
-"""
+"""Facts of the data travel as values: assembly leaves GraphGym's config as it was, components of others see them."""
 
 from __future__ import annotations
 
-import ast
 import copy
 import logging
 from collections.abc import Iterator
@@ -49,7 +45,7 @@ FACTS = {"share.dim_in", "share.dim_out", "share.num_splits", "dataset.edge_dim"
 @pytest.fixture(autouse=True)
 def everything_as_before(small_samples: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:  # noqa: ARG001
     registries = [value for name, value in vars(graphgym).items() if name.endswith("_dict")]
-    before, handlers = [dict(one) for one in registries], logging.root.handlers[:]
+    before, handlers = [dict(registry_dict) for registry_dict in registries], logging.root.handlers[:]
     monkeypatch.chdir(ROOT)
     yield
     logging.root.handlers = handlers
@@ -59,9 +55,9 @@ def everything_as_before(small_samples: None, monkeypatch: pytest.MonkeyPatch) -
     cfg.defrost()
 
 
-def assembled(file: str, words: list[str]) -> tuple[Parts, dict[str, Any]]:
+def assembled(file: str, argv: list[str]) -> tuple[Parts, dict[str, Any]]:
     """Return the parts of a run, and its config as it was before they were made."""
-    load_config(cfg, ROOT / file, [*SMALL, *words])
+    load_config(cfg, ROOT / file, [*SMALL, *argv])
     with configured(planned_runs(1)[0]):
         before, groups = copy.deepcopy(dict(flatten(cfg))), dict(cfg)
         parts = assemble()
@@ -72,11 +68,11 @@ def assembled(file: str, words: list[str]) -> tuple[Parts, dict[str, Any]]:
 
 @pytest.mark.parametrize("name", RUNS)
 def test_the_assembly_of_a_run_leaves_the_config_as_it_was(name: str) -> None:
-    file, words, chosen = RUNS[name]
-    parts, before = assembled(file, words)
+    file, argv, searched = RUNS[name]
+    parts, before = assembled(file, argv)
     config = dict(flatten(parts.config))
-    assert {key for key, value in config.items() if value != before.get(key)} <= FACTS | chosen
-    assert {key for key in chosen if config[key] != before[key]} == chosen
+    assert {key for key, value in config.items() if value != before.get(key)} <= FACTS | searched
+    assert {key for key in searched if config[key] != before[key]} == searched
     info = parts.info
     assert [config[key] for key in sorted(FACTS)] == [info.dim_edge, info.dim_in, info.dim_out, 3]
     assert config_hash(parts.config) == config_hash(cfg)
@@ -84,8 +80,8 @@ def test_the_assembly_of_a_run_leaves_the_config_as_it_was(name: str) -> None:
 
 
 def test_a_run_writes_its_config_with_the_facts_of_its_data(tmp_path: Path) -> None:
-    words = [*SMALL, *BUDGET, "out_dir", str(tmp_path / "out")]
-    assert main.run(["--cfg", str(ROOT / DIGITS), *words]) == 0
+    argv = [*SMALL, *BUDGET, "out_dir", str(tmp_path / "out")]
+    assert main.run(["--cfg", str(ROOT / DIGITS), *argv]) == 0
     with (tmp_path / "out-sample" / "digits-kmip" / "0" / "config.yaml").open() as file:
         written = CfgNode.load_cfg(file)
     parts, _ = assembled(DIGITS, [*BUDGET, "out_dir", str(tmp_path / "out")])
@@ -95,8 +91,8 @@ def test_a_run_writes_its_config_with_the_facts_of_its_data(tmp_path: Path) -> N
 
 
 def test_graphgyms_own_main_finds_the_facts_in_the_config_after_our_loader() -> None:
-    for file, words, edge_dim in ((VOC, [], 2), (DIGITS, ERN, 0)):
-        load_config(cfg, ROOT / file, [*SMALL, *words])
+    for file, argv, edge_dim in ((VOC, [], 2), (DIGITS, ERN, 0)):
+        load_config(cfg, ROOT / file, [*SMALL, *argv])
         graphs = load_dataset(cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir).graphs
         assert cfg.dataset.edge_dim == edge_dim
     assert cfg.share.dim_er == graphs[0].pestat_ERN.size(1)
@@ -122,14 +118,14 @@ class SeesFacts(nn.Module):
         return batch
 
 
-@pytest.mark.parametrize("words", [[], BUDGET, GNN], ids=["digits", "budget", "gnn"])
-def test_a_component_of_another_package_sees_the_facts_while_it_is_built(words: list[str]) -> None:
+@pytest.mark.parametrize("argv", [[], BUDGET, GNN], ids=["digits", "budget", "gnn"])
+def test_a_component_of_another_package_sees_the_facts_while_it_is_built(argv: list[str]) -> None:
     graphgym.register_node_encoder("SeesFacts", SeesFacts)
     SEEN.clear()
-    parts, _ = assembled(DIGITS, [*words, "dataset.node_encoder_name", "SeesFacts"])
+    parts, _ = assembled(DIGITS, [*argv, "dataset.node_encoder_name", "SeesFacts"])
     width = parts.config.gnn.dim_inner
     assert SEEN[-1] == (parts.info.dim_in, parts.info.dim_out, parts.info.dim_edge, width)
-    assert (width != cfg.gnn.dim_inner) == (words == BUDGET)
+    assert (width != cfg.gnn.dim_inner) == (argv == BUDGET)
 
 
 def test_a_train_mode_of_another_package_sees_the_facts_while_it_runs(tmp_path: Path) -> None:
@@ -139,9 +135,9 @@ def test_a_train_mode_of_another_package_sees_the_facts_while_it_runs(tmp_path: 
 
     graphgym.register_train("their_mode", their_mode)
     SEEN.clear()
-    words = [*SMALL, *BUDGET, "train.mode", "their_mode", "out_dir", str(tmp_path)]
+    argv = [*SMALL, *BUDGET, "train.mode", "their_mode", "out_dir", str(tmp_path)]
     with pytest.raises(ResultsError, match="No finished run"):  # its mode writes none
-        run_experiment(ROOT / DIGITS, words)
+        run_experiment(ROOT / DIGITS, argv)
     parts, _ = assembled(DIGITS, BUDGET)
     info = parts.info
     assert [(3, info.dim_in, info.dim_out, info.dim_edge, parts.config.gnn.dim_inner)] == SEEN
@@ -164,35 +160,3 @@ def test_the_config_is_as_before_after_a_component_that_could_not_be_built() -> 
     with served(cfg):  # GraphGym's own main: its config has the facts already
         cfg.share.dim_in = 5
     assert cfg.share.dim_in == 5
-
-
-# Loading, which run the config describes, and the one place for components of other packages.
-WRITERS = {"config_loading.py", "pretrained.py", "planned_runs.py", "experiment.py", "network_building.py"}
-WRITERS |= {"config_defaults.py", "graphgym_registration.py"}
-
-
-def assigned(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the targets of assignments and deletions, those inside tuples too."""
-    for one in ast.walk(node):
-        targets = one.targets if isinstance(one, (ast.Assign, ast.Delete)) else [getattr(one, "target", None)]
-        for target in filter(None, targets):
-            yield from ast.walk(target)
-
-
-def root_of(target: ast.AST) -> str:
-    """Return the name that an attribute or subscript begins with."""
-    if not isinstance(target, (ast.Attribute, ast.Subscript)):
-        return ""
-    while isinstance(target, (ast.Attribute, ast.Subscript)):
-        target = target.value
-    return getattr(target, "id", "")
-
-
-def test_no_other_file_assigns_to_the_config() -> None:
-    found = {
-        file.name
-        for file in (ROOT / "graphgps_kmip" / "gym").rglob("*.py")
-        if any(root_of(target) == "cfg" for target in assigned(ast.parse(file.read_text())))
-    }
-    assert found <= WRITERS
-    assert "planned_runs.py" in found, "the search finds nothing"

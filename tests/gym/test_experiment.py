@@ -35,8 +35,8 @@ def test_at_most_six_frames_lie_between_the_experiment_and_a_models_forward(tmp_
             return super().forward(x, context)
 
     register_attention("Looking", Looking)
-    words = ["dataset.sample", "True", "gt.layer_type", "GatedGCN+Looking", "out_dir", str(tmp_path)]
-    assert main.run(["--cfg", DIGITS, *SHORT, *words]) == 0
+    argv = ["dataset.sample", "True", "gt.layer_type", "GatedGCN+Looking", "out_dir", str(tmp_path)]
+    assert main.run(["--cfg", DIGITS, *SHORT, *argv]) == 0
     for names in stacks[:1]:
         experiment, forward = names.index("run_experiment"), names.index("forward")
         assert forward - experiment - 1 <= 6, names[experiment : forward + 1]

@@ -19,15 +19,15 @@ def fuzz(folder: Path, seed: int, count: int) -> list[dict[str, Any]]:
 
 def check(mutants: list[dict[str, Any]], count: int) -> None:
     assert len(mutants) == count
-    for one in mutants:
-        what = f"{one['base']}, {one['where']}: {one['key']} {one['value']}"
-        assert not one["crash"], f"{what}\n{one['crash']}"
-        assert one["code"] in (0, 2, 3), what
-        assert len(one["error"]) == (one["code"] != 0), f"{what}: {one['error']}"
-        if one["code"] == 2 and one["where"] != "text":
-            group = one["key"].rpartition(".")[0] or one["key"]  # of a part that is switched on, another key may miss
-            assert one["key"] in one["error"][0] or group in one["error"][0], f"{what}: {one['error']}"
-    accepted = sum(one["code"] == 0 for one in mutants)
+    for mutant in mutants:
+        what = f"{mutant['base']}, {mutant['where']}: {mutant['key']} {mutant['value']}"
+        assert not mutant["crash"], f"{what}\n{mutant['crash']}"
+        assert mutant["code"] in (0, 2, 3), what
+        assert len(mutant["error"]) == (mutant["code"] != 0), f"{what}: {mutant['error']}"
+        if mutant["code"] == 2 and mutant["where"] != "text":
+            group = mutant["key"].rpartition(".")[0] or mutant["key"]  # a part may miss another key
+            assert mutant["key"] in mutant["error"][0] or group in mutant["error"][0], f"{what}: {mutant['error']}"
+    accepted = sum(mutant["code"] == 0 for mutant in mutants)
     assert count // 5 < accepted < count, f"{accepted} of {count} are accepted: the mutants no longer try both"
 
 

@@ -74,12 +74,12 @@ def test_options_come_from_the_config_group_of_the_layer() -> None:
 @pytest.mark.parametrize("name", ["kMIP", "Exphormer", "GINE"])
 def test_our_form_of_the_network_gives_a_layer_the_same_graphs(name: str) -> None:
     configured(gnn__layer_type=name)
-    theirs = GNN(5, 3).double().eval()
-    ours = build_network("gnn", 5, 3).double().eval()
-    values = list(theirs.state_dict().values())
-    ours.load_state_dict(dict(zip(ours.state_dict(), values, strict=True)))
+    reference = GNN(5, 3).double().eval()
+    built = build_network("gnn", 5, 3).double().eval()
+    values = list(reference.state_dict().values())
+    built.load_state_dict(dict(zip(built.state_dict(), values, strict=True)))
     batch = graphs().apply(lambda value: value.double() if value.is_floating_point() else value)
-    torch.testing.assert_close(ours(batch)[0], theirs(batch.clone())[0])
+    torch.testing.assert_close(built(batch)[0], reference(batch.clone())[0])
 
 
 def test_a_layer_between_different_widths_is_refused() -> None:
@@ -101,11 +101,11 @@ def test_encoders_under_joined_names_are_those_that_the_network_builds() -> None
     settings |= {"posenc_RWSE__kernel__times": [1, 2, 3], "gnn__layer_type": "GINE"}
     configured(dataset__node_encoder_name="LinearNode+LapPE+RWSE", **settings)
     encoder = GNN(5, 3).encoder.eval()
-    ours = build_network("gnn", 5, 3).encoder.eval()
-    ours.load_state_dict(dict(zip(ours.state_dict(), encoder.state_dict().values(), strict=True)))
+    built = build_network("gnn", 5, 3).encoder.eval()
+    built.load_state_dict(dict(zip(built.state_dict(), encoder.state_dict().values(), strict=True)))
     batch = graphs()
     for key in ("x", "edge_attr"):
-        torch.testing.assert_close(encoder(batch.clone())[key], ours(batch.clone())[key], rtol=0, atol=0)
+        torch.testing.assert_close(encoder(batch.clone())[key], built(batch.clone())[key], rtol=0, atol=0)
 
 
 # A GPS layer with the names of GraphGPS's, which the branches of docs/extending.md are put into.

@@ -32,9 +32,9 @@ def run_dir(tmp_path: Path, small_samples: None) -> Iterator[Path]:  # noqa: ARG
 
 
 def test_a_finished_run_is_a_model_without_its_data(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with trained(run_dir) as found:
-        batch = batch_of([found.dataset.part("test")[i] for i in range(3)])
-        expected = found.model(batch)[0]
+    with trained(run_dir) as finished:
+        batch = batch_of([finished.dataset.part("test")[i] for i in range(3)])
+        expected = finished.model(batch)[0]
     before = cfg.dump()
     monkeypatch.setattr(experiment, "load_configured", None)
     model = load_model(run_dir)

@@ -1,4 +1,4 @@
-"""The width search: the largest network within the budget."""
+"""Sizes of networks: the width search, the largest within a budget, and parameter counts by component."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from graphgps_kmip.gym.network_building import (
     count_parameters,
     with_width,
 )
-from tests.gym.networks import configure
+from graphgps_kmip.gym.parameter_count import count_layers, parameter_table
+from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, GraphHead
+from graphgps_kmip.mpnn import GAT, GatedGCN, GATv2
+from tests.gym.networks import DATA, configure
 
 GPS = {"model.type": "GPSModel", "gt.layers": 2, "gt.n_heads": 4, "gt.kmip.dim_kq": 5, "gt.kmip.head_agg": "Linear"}
 CASES: dict[str, dict[str, Any]] = {
@@ -29,7 +32,7 @@ CASES: dict[str, dict[str, Any]] = {
     "custom_gnn with heads": {"model.type": "custom_gnn", "gnn.layer_type": "GAT", "model.param_budget": 41_000},
     "gnn": {"model.type": "gnn", "gnn.layer_type": "gatconv", "model.param_budget": 41_000},
 }
-DATA = {
+BUDGETED = {
     "model.auto_satisfy_param_budget": True,
     "dataset.task_type": "classification",
     "dataset.node_encoder": True,
@@ -64,7 +67,7 @@ def count(model: nn.Module) -> int:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_width_is_the_largest_within_the_budget(name: str) -> None:
-    configure(DATA | CASES[name])
+    configure(BUDGETED | CASES[name])
     heads = 1 if cfg.model.type == "gnn" or cfg.gnn.layer_type == "gatconv" and "custom" in name else cfg.gt.n_heads
     width, hidden, dim_val = widths(with_width(cfg))
     assert widths(cfg) == (33, 35, None), "the search changed the config"
@@ -80,32 +83,32 @@ def test_the_width_is_the_largest_within_the_budget(name: str) -> None:
 
 
 def test_every_width_is_found_by_the_budget_that_it_just_fills() -> None:
-    configure(DATA | CASES["gnn"] | {"gnn.layers_mp": 1})
-    for width in (*range(32, 48), 271, 272, 273, 511, 512):
+    configure(BUDGETED | CASES["gnn"] | {"gnn.layers_mp": 1})
+    for width in (32, 33, 272, 511, 512):
         cfg.model.param_budget = real_count(width)
         assert with_width(cfg).gnn.dim_inner == width
 
 
 def test_nothing_changes_where_the_config_does_not_ask() -> None:
-    configure(DATA | CASES["GPSModel"] | {"model.auto_satisfy_param_budget": False})
+    configure(BUDGETED | CASES["GPSModel"] | {"model.auto_satisfy_param_budget": False})
     assert widths(with_width(cfg)) == (33, 35, None)
 
 
 def test_the_width_stays_between_its_bounds(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    configure(DATA | CASES["custom_gnn"] | {"model.param_budget": 10})
+    configure(BUDGETED | CASES["custom_gnn"] | {"model.param_budget": 10})
     assert with_width(cfg).gnn.dim_inner == NARROWEST
     assert "below the narrowest network: it has 3," in caplog.text
     caplog.clear()
-    configure(DATA | CASES["custom_gnn"] | {"model.param_budget": 10**9})
-    found = with_width(cfg)
-    assert found.gnn.dim_inner == WIDEST
+    configure(BUDGETED | CASES["custom_gnn"] | {"model.param_budget": 10**9})
+    result = with_width(cfg)
+    assert result.gnn.dim_inner == WIDEST
     [line] = [record.getMessage() for record in caplog.records if "width" in record.getMessage()]
-    assert line == f"model.param_budget 1,000,000,000: width 512, {count_parameters(found):,} parameters"
+    assert line == f"model.param_budget 1,000,000,000: width 512, {count_parameters(result):,} parameters"
 
 
 def test_the_search_draws_no_random_number_and_keeps_no_weights() -> None:
-    configure(DATA | CASES["GPSModel"])
+    configure(BUDGETED | CASES["GPSModel"])
     before = torch.get_rng_state()
     with_width(cfg)
     assert torch.equal(torch.get_rng_state(), before)
@@ -113,7 +116,67 @@ def test_the_search_draws_no_random_number_and_keeps_no_weights() -> None:
 
 
 def test_a_network_without_k_mip_keeps_the_keys_of_k_mip() -> None:
-    configure(DATA | CASES["GPSModel"] | {"gt.layer_type": "GatedGCN+Transformer"})
-    found = with_width(cfg)
-    assert found.gt.kmip.dim_val is None
-    assert found.gt.dim_hidden == found.gnn.dim_inner != cfg.gnn.dim_inner
+    configure(BUDGETED | CASES["GPSModel"] | {"gt.layer_type": "GatedGCN+Transformer"})
+    result = with_width(cfg)
+    assert result.gt.kmip.dim_val is None
+    assert result.gt.dim_hidden == result.gnn.dim_inner != cfg.gnn.dim_inner
+
+
+def built(name: str, settings: dict[str, Any]) -> nn.Module:
+    configure(DATA | {"model.type": name, "dataset.edge_encoder": False} | settings)
+    return build_network(name, 5, 2)
+
+
+def test_components_have_the_names_of_their_modules_and_each_parameter_counts_once() -> None:
+    settings = {"gt.layer_type": "GatedGCN+GINE+kMIP", "dataset.edge_encoder": True, "gt.kmip.dim_kq": 3}
+    model = built("GPSModel", settings)
+    once, layers = count_layers(model)
+    assert once == {"encoder.node": 48, "encoder.edge": 24, "head.mlp": 90}
+    assert layers[0].keys() >= {"local GatedGCN", "local GINE", "attention KMIPAttention", "local_norm", "ffn_norm"}
+    assert layers[0] == layers[1]
+    assert layers[0]["attention KMIPAttention"] == 2 * (2 * 3 * 8 + 2 * 3) + 8 * 8 + 8
+    assert sum(once.values()) + sum(sum(layer.values()) for layer in layers) == count(model)
+
+
+def test_what_the_first_layer_has_for_all_layers_is_counted_once() -> None:
+    model = built("GPSModel", {"gt.layer_type": "GCN+Exphormer", "prep.exp": True, "prep.num_virt_node": 3})
+    once, layers = count_layers(model)
+    assert once["initial_state"] == 8 + 3 * 3 * 8
+    assert layers[0] == layers[1]
+
+
+def test_parts_of_ones_own_are_counted_too() -> None:
+    class Mine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(nn.Linear(3, 4).weight)
+
+    layer = GPSLayer(4, [GatedGCN(4, equivstable_pe=True), GAT(4), GATv2(4)], Mine())
+    model = GPSModel(FeatureEncoder(4, Mine(), None, node_norm=True), [layer], GraphHead(4, 2, 2))
+    once, (counts,) = count_layers(model)
+    assert (once["encoder.node"], once["encoder.node_norm"]) == (12, 8)
+    assert (counts["attention Mine"], counts["local GATv2"]) == (12, count(GATv2(4)))
+    assert sum((once | counts).values()) == count(model)
+
+
+def test_an_encoding_beside_the_features_is_counted_apart() -> None:
+    settings = {"dataset.node_encoder_name": "LinearNode+LapPE", "posenc_LapPE.enable": True}
+    settings |= {"posenc_LapPE.model": "DeepSet", "posenc_LapPE.dim_pe": 4, "posenc_LapPE.layers": 2}
+    once, _ = count_layers(built("custom_gnn", settings))
+    assert (once["encoder.node LinearNodeEncoder"], once["encoder.node LapPEEncoder"]) == (24, 60)
+
+
+def test_layers_that_differ_are_counted_one_by_one() -> None:
+    model = built("gnn", {"gnn.layers_mp": 3, "gnn.stage_type": "skipconcat"})
+    _, layers = count_layers(model)
+    assert [sum(layer.values()) for layer in layers] == [64 + 16, 128 + 16, 192 + 16]
+    table = parameter_table(model)
+    assert "layers.2 " in table and "each" not in table  # noqa: PT018
+
+
+def test_layers_that_are_alike_stand_once_in_the_table() -> None:
+    model = built("custom_gnn", {"gnn.layers_mp": 3})
+    table = parameter_table(model).splitlines()
+    assert [line.split()[-1] for line in table if line.startswith("layers.0 to layers.2, each")] == ["72"]
+    assert table[-1].split() == ["total", str(count(model))]
+    assert cfg.gnn.layers_mp == 3

@@ -42,28 +42,28 @@ def _written(tmp_path: Path) -> Iterator[None]:
     cfg.defrost()
 
 
-def run(tmp_path: Path, *words: str) -> int:
-    given = ["--cfg", str(tmp_path / "run.yaml"), "out_dir", str(tmp_path / "out"), *SAMPLE, *words]
-    return main.run(given)
+def run(tmp_path: Path, *argv: str) -> int:
+    arguments = ["--cfg", str(tmp_path / "run.yaml"), "out_dir", str(tmp_path / "out"), *SAMPLE, *argv]
+    return main.run(arguments)
 
 
 def stats(folder: Path) -> list[dict[str, float]]:
-    (found,) = folder.glob("*/run/0")
-    lines = [json.loads((found / split / "stats.json").read_text()) for split in ("train", "val", "test")]
+    (folders,) = folder.glob("*/run/0")
+    lines = [json.loads((folders / split / "stats.json").read_text()) for split in ("train", "val", "test")]
     return [{key: value for key, value in line.items() if "time" not in key} for line in lines]
 
 
 def test_nodes_of_a_sample_are_trained_on_and_worker_processes_change_nothing(tmp_path: Path) -> None:
-    found = []
+    folders = []
     for workers in ("0", "2"):
         assert run(tmp_path, "out_dir", str(tmp_path / workers / "out"), "num_workers", workers) == 0
-        found.append(stats(tmp_path / workers))
-    assert found[0] == found[1]
-    assert all(line["loss"] > 0 for line in found[0])
+        folders.append(stats(tmp_path / workers))
+    assert folders[0] == folders[1]
+    assert all(line["loss"] > 0 for line in folders[0])
 
 
-def load(tmp_path: Path, *words: str) -> None:
-    load_config(cfg, tmp_path / "run.yaml", [*SAMPLE, *words])
+def load(tmp_path: Path, *argv: str) -> None:
+    load_config(cfg, tmp_path / "run.yaml", [*SAMPLE, *argv])
 
 
 def test_settings_reach_the_subgraphs_whose_random_walks_are_not_stored(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_the_stock_create_loader_gives_batches_of_subgraphs(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("argv", "message"),
     [
         (("train.subgraph_hops", "0"), "train.subgraph_hops: expected"),
         (("train.subgraph_nodes", "0"), "train.subgraph_nodes: expected"),
@@ -116,9 +116,9 @@ def test_the_stock_create_loader_gives_batches_of_subgraphs(tmp_path: Path) -> N
     ],
 )
 def test_mistakes_are_one_line(
-    words: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    argv: tuple[str, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(tmp_path, *words) == 2
+    assert run(tmp_path, *argv) == 2
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error")]
     assert len(errors) == 1
     assert message in errors[0]

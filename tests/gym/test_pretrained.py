@@ -31,20 +31,8 @@ def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 # Another network, but for what the head is made of.
-OTHER = [
-    "optim.num_warmup_epochs",
-    "0",
-    "gt.layers",
-    "2",
-    "gt.kmip.k",
-    "3",
-    "gnn.dim_inner",
-    "16",
-    "gt.dim_hidden",
-    "16",
-    "gnn.layers_post_mp",
-    "2",
-]
+OTHER = "gt.layers 2 gt.kmip.k 3 gnn.dim_inner 16 gt.dim_hidden 16 gnn.layers_post_mp 2".split()
+OTHER += ["optim.num_warmup_epochs", "0"]
 
 
 def words(folder: Path, *more: str) -> list[str]:
@@ -89,8 +77,8 @@ def test_the_earlier_run_decides_the_network_and_the_yaml_the_head(earlier: Path
 
 def test_fine_tuning_trains_only_the_head_where_the_rest_is_frozen(earlier: Path, tmp_path: Path) -> None:
     # Another learning rate: the new head starts as the earlier one did, and one step of Adam is as long as the rate.
-    given = words(earlier, "pretrained.freeze_main", "True", "train.ckpt_period", "1", "optim.base_lr", "0.002")
-    assert main.run(["--cfg", DIGITS, "out_dir", str(tmp_path), *given]) == 0
+    arguments = words(earlier, "pretrained.freeze_main", "True", "train.ckpt_period", "1", "optim.base_lr", "0.002")
+    assert main.run(["--cfg", DIGITS, "out_dir", str(tmp_path), *arguments]) == 0
     before, after = saved(earlier), saved(tmp_path / "digits-kmip")
     for name, parameter in built(earlier).named_parameters():
         assert torch.equal(before[name], after[name]) != is_head(name), name
@@ -144,11 +132,11 @@ PUBLIC = {
 
 def in_public_names(name: str) -> str:
     bare = name.removeprefix("model.")
-    ours = next((one for one in PUBLIC if bare.startswith(one)), None)
-    if ours is None:
+    prefix = next((other for other in PUBLIC if bare.startswith(other)), None)
+    if prefix is None:
         return name
-    rest = bare.removeprefix(ours)
-    return f"model.{PUBLIC[ours]}{rest.split('.')[-1] if ours == 'head.mlp.' else rest}"
+    rest = bare.removeprefix(prefix)
+    return f"model.{PUBLIC[prefix]}{rest.split('.')[-1] if prefix == 'head.mlp.' else rest}"
 
 
 def write_public(earlier: Path, folder: Path, state: dict[str, Tensor], **gt: object) -> None:
@@ -243,8 +231,8 @@ def test_what_is_missing_or_does_not_fit_is_said_in_one_line_with_code_2(
     earlier: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = shutil.copytree(earlier, tmp_path / "copy")
-    given = ["out_dir", str(tmp_path / "out"), *words(folder, *broken(folder, kind))]
-    assert main.run(["--cfg", DIGITS, *given]) == 2
+    arguments = ["out_dir", str(tmp_path / "out"), *words(folder, *broken(folder, kind))]
+    assert main.run(["--cfg", DIGITS, *arguments]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert ERRORS[kind] in line
     assert not (tmp_path / "out").exists()  # nothing was touched

@@ -99,6 +99,7 @@ from torch_geometric.graphgym.loader import create_loader
 from torch_geometric.graphgym.model_builder import create_model
 from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 from torch_geometric.graphgym.register import train_dict
+from torch_geometric.graphgym.utils.agg_runs import agg_runs
 import logging, sys
 logging.basicConfig(stream=sys.stdout, level="INFO", force=True)
 cfg.clear()
@@ -113,6 +114,8 @@ model = create_model()
 optimizer = create_optimizer(model.parameters(), cfg.optim)
 scheduler = create_scheduler(optimizer, cfg.optim)
 train_dict[cfg.train.mode]([], loaders, model, optimizer, scheduler)
+if cfg.model.type == "GPSModel":
+    agg_runs(cfg.out_dir, cfg.metric_best)
 """
 THEIR_FILE = """
 dataset: {format: theirs, name: x, task: graph, task_type: classification}
@@ -135,6 +138,7 @@ gt: {layer_type: GatedGCN+kMIP, layers: 1, n_heads: 2, dim_hidden: 16, sparse: {
 gnn: {head: graph, layers_post_mp: 2, dim_inner: 16}
 optim: {optimizer: adamW, scheduler: cosine_with_warmup, max_epoch: 2, num_warmup_epochs: 1, base_lr: 1e-2}
 train: {batch_size: 8}
+tensorboard_agg: False
 num_threads: 1
 accelerator: cpu
 """
@@ -158,10 +162,14 @@ class Ended(dict[tuple[str, str], subprocess.CompletedProcess[str]]):
         cases |= {(imports, "our file"): ("ours.yaml", []) for imports in ("ours", *BOTH)}
         cases |= {(imports, "switched"): ("switched.yaml", ["model.type", "TheirNet"]) for imports in BOTH}
         self.folder, scripts = folder, []
-        for number, ((imports, _), (file, words)) in enumerate(cases.items()):
-            options = [*words, "out_dir", str(folder / str(number))]
+        options = ["pretrained.dir", "earlier", "out_dir", str(folder)]
+        pretrained = f"{OTHER}{OURS}\nFILE, OPTS = {str(folder / 'ours.yaml')!r}, {options!r}\n{MAIN}"
+        twice = OTHER + OURS + "r.register_loss('their_loss', refuse)\n"
+        for number, ((imports, _), (file, argv)) in enumerate(cases.items()):
+            options = [*argv, "out_dir", str(folder / str(number))]
             scripts.append(f"{IMPORTS[imports]}\nFILE, OPTS = {str(folder / file)!r}, {options!r}\n{MAIN}")
-        super().__init__(zip(cases, forked("import torch_geometric", scripts), strict=True))
+        names = [*cases, ("both", "pretrained"), ("both", "twice")]
+        super().__init__(zip(names, forked("import torch_geometric", [*scripts, pretrained, twice]), strict=True))
 
     def lines(self, imports: str, file: str, start: str) -> list[str]:
         """Return the lines of a run that begin so, after a check that it came to its end."""
@@ -219,6 +227,15 @@ def test_a_run_of_our_network_is_as_without_the_other_package(imports: str, runs
     assert "those of graphgps_kmip" in line
 
 
+def test_graphgyms_own_calls_train_and_aggregate_our_network(runs: Ended) -> None:
+    first, last = runs.losses("ours")
+    assert last < first, "nothing was learnt"
+    folder = runs.folder / str(list(runs).index(("ours", "our file")))
+    best = json.loads((folder / "agg/val/best.json").read_text().splitlines()[-1])
+    assert 0 <= best["accuracy"] <= 1
+    assert "accuracy_std" in best
+
+
 def test_graphgyms_load_cfg_translates_a_file_of_our_networks_as_main_does(runs: Ended) -> None:
     config = _config(runs, "ours", "our file")
     assert config["gt"]["kmip"]["k"] == 3
@@ -232,15 +249,10 @@ def test_the_command_line_decides_whose_network_it_is(imports: str, runs: Ended)
     assert runs.lines(imports, "switched", "loss") == runs.lines("theirs", "their file", "loss")
 
 
-def test_an_earlier_run_is_refused_whose_parameters_the_other_main_would_not_load(tmp_path: Path) -> None:
-    (tmp_path / "ours.yaml").write_text(OUR_FILE)
-    options = ["pretrained.dir", "earlier", "out_dir", str(tmp_path)]
-    code = f"{OTHER}{OURS}\nFILE, OPTS = {str(tmp_path / 'ours.yaml')!r}, {options!r}\n{MAIN}"
-    (result,) = forked("import torch_geometric", [code])
-    assert result.stderr.splitlines()[-1].startswith("graphgps_kmip.errors.ConfigError: pretrained.dir earlier: ")
+def test_an_earlier_run_is_refused_whose_parameters_the_other_main_would_not_load(runs: Ended) -> None:
+    last = runs["both", "pretrained"].stderr.splitlines()[-1]
+    assert last.startswith("graphgps_kmip.errors.ConfigError: pretrained.dir earlier: ")
 
 
-def test_a_name_that_only_others_have_can_still_be_registered_only_once() -> None:
-    code = OTHER + OURS + "r.register_loss('their_loss', refuse)\n"
-    (result,) = forked("import torch_geometric", [code])
-    assert "Module with 'their_loss' already defined" in result.stderr
+def test_a_name_that_only_others_have_can_still_be_registered_only_once(runs: Ended) -> None:
+    assert "Module with 'their_loss' already defined" in runs["both", "twice"].stderr

@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
-from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import ExphormerAttention
 from graphgps_kmip.attention.exphormer import ExpanderMessages
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config_loading import load_config
-from graphgps_kmip.gym.network_building import build_network, with_width
+from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.gym.parameter_count import count_layers
 from tests.gym.networks import DATA, configure, graphs
 from tests.gym.public_files import ZINC, assembled, silent_after_two_steps
@@ -45,9 +42,9 @@ def test_a_single_model_is_one_branch_and_an_activation() -> None:
     assert [sum(layer.values()) for layer in layers] == [5 * (d * d + d) + 4 * d + 2 * d] * 2
     encoded = model.encoder(batch.clone())
     x, edge_attr = encoded.x, encoded.edge_attr
-    for one in model.layers:
-        x, edge_attr = one.local[0](x, batch.edge_index, edge_attr)
-        x = one.local_norm[0].norm(x, batch.batch, 3).relu()
+    for stacked in model.layers:
+        x, edge_attr = stacked.local[0](x, batch.edge_index, edge_attr)
+        x = stacked.local_norm[0].norm(x, batch.batch, 3).relu()
     model.head = torch.nn.Identity()
     torch.testing.assert_close(model(batch).x, x)
 
@@ -57,38 +54,6 @@ def test_a_single_model_has_one_branch(layer_type: str) -> None:
     configure(DATA | {"model.type": "SingleModel", "gt.layer_type": layer_type})
     with pytest.raises(ConfigError, match=r"gt\.layer_type: model.type SingleModel has one branch"):
         build_network("SingleModel", 5, 3)
-
-
-def multi_size(local: str, d: int, norm: int) -> int:
-    """Return the size of a layer of Exphormer's MultiModel, as its modules have it."""
-    # of GatedGCN five maps and two norms; of GCN one map without bias, and a bias after the sum
-    messages = {"CustomGatedGCN": 5 * (d * d + d) + 4 * d, "GCN": d * d + d}[local]
-    return messages + 4 * d * d + (4 * d * d + 3 * d) + 3 * norm * d  # Exphormer, feed-forward network, norms
-
-
-@pytest.mark.parametrize("norm", ["batch_norm", "layer_norm"])
-@pytest.mark.parametrize("num_virt_node", [0, 1, 4])
-@pytest.mark.parametrize("local", ["CustomGatedGCN", "GCN"])
-def test_a_multi_model_has_the_sizes_of_exphormers_code(
-    local: str, num_virt_node: int, norm: str, tmp_path: Path
-) -> None:
-    content = {
-        "dialect": "exphormer",
-        "model": {"type": "MultiModel"},
-        "gt": {"layer_type": f"{local}+Exphormer", "layers": 3, "dim_edge": None}
-        | {name: name == norm for name in ("batch_norm", "layer_norm")},
-        "prep": {"exp": True, "num_virt_node": num_virt_node},
-    }
-    file = tmp_path / "public.yaml"
-    file.write_text(yaml.safe_dump(content | {"dataset": {"task": "node"}, "gnn": {"layers_post_mp": 1}}))
-    load_config(cfg, file, [])
-    loaded = {key: cfg.gt[key] for key in ("batch_norm", "layer_norm", "graph_norm", "layer_type")}
-    configure(DATA | {f"gt.{key}": value for key, value in loaded.items()})
-    cfg.model.type, cfg.gt.layers, cfg.prep.num_virt_node = "MultiModel", 3, num_virt_node
-    once, layers = count_layers(build_network("MultiModel", 5, 3))
-    size = multi_size(local, 8, {"batch_norm": 2, "layer_norm": 3}[norm])
-    assert [sum(layer.values()) for layer in layers] == [size] * 3
-    assert once["initial_state"] == 8 + 3 * num_virt_node * 8
 
 
 @pytest.mark.parametrize("local", ["GCN", "CustomGatedGCN", "GINE", "GAT"])
@@ -114,17 +79,6 @@ def test_a_branch_without_its_expander_graphs_is_said(tmp_path: Path, caplog: py
     assert "has no expander edges" not in caplog.text
     assembled(tmp_path, SINGLE | {"prep": {"exp": False}})
     assert caplog.text.count("GINE__exp has no expander edges, prep.exp is False") == 1
-
-
-def test_a_parameter_budget_sets_both_widths() -> None:
-    for network in ("Performer", "BigBird", "SingleModel"):
-        configure(DATA | {"model.type": network, "gt.layer_type": "Transformer", "gt.n_heads": 8, "gt.layers": 1})
-        cfg.model.auto_satisfy_param_budget, cfg.model.param_budget = True, 60_000
-        found = with_width(cfg)
-        assert found.gt.dim_hidden == found.gnn.dim_inner
-        assert found.gt.dim_hidden % 8 == 0
-        assert found.gt.dim_hidden > 32
-        assert sum(parameter.numel() for parameter in build_network(network, 5, 3, found).parameters()) <= 60_000
 
 
 def test_an_ending_that_means_nothing_is_refused() -> None:

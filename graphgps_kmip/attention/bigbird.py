@@ -1,12 +1,7 @@
 """BigBird attention: block-sparse, with window, global and random blocks of nodes (Zaheer et al. 2020, section 2).
 
-The settings are those of GraphGPS, whose layer is a whole transformer layer with its own residuals and feed-forward
-network. Differs from GraphGPS: blocks are counted within each graph and not in the padded batch, random blocks are
-distinct from those that are attended to anyway, and no global random state is touched.
-
-Blocks are numbered within a graph, in the order of its nodes. A table (T, H, S) of the blocks that each block attends
-to is computed elementwise, without a loop over graphs; the first and the last block of a graph attend to all its nodes,
-whatever the table says.
+Differs from GraphGPS: blocks are counted within each graph and not in the padded batch, random blocks are distinct from
+those that are attended to anyway, and no global random state is touched.
 """
 
 from __future__ import annotations
@@ -40,8 +35,7 @@ _BITS = 0xFFFFFFFF
 def fixed_blocks(block: Tensor, last: Tensor) -> Tensor:
     """Return the block before, the block itself, the one after, the first and the last of its graph, each once.
 
-    Shapes:
-        block and last, numbers in the graph, of itself and of the graph's last block, (T,); returns (T, 5), -1: none.
+    Shapes: block and last, numbers in the graph of itself and of its last block, (T,); returns (T, 5), -1: none.
     """
     window = block[:, None] + torch.arange(-1, 2, device=block.device)
     window = window.masked_fill(window > last[:, None], -1)
@@ -73,7 +67,6 @@ def random_blocks(block: Tensor, last: Tensor, num_heads: int, num_random: int, 
 
 
 def _mix(state: Tensor, word: Tensor | int = 0) -> Tensor:
-    """Hash the sum of a state and a small number to 32 bits."""
     state = (state + word) & _BITS
     for _ in range(2):
         state = ((state >> 16) ^ state) * 0x45D9F3B & _BITS  # an odd number of 27 bits: int64 does not overflow
@@ -85,10 +78,8 @@ def block_attention(
 ) -> Tensor:
     """Softmax attention over gathered blocks of keys; a block that is named twice counts twice.
 
-    Memory is that of the gathered keys (and values, without the fused kernels of the CPU and, in float32 and float64,
-    of the GPU), S times q each, and of keys and values padded to the largest graph.
-
-    key_blocks are numbers, within the graph, of the blocks that each block attends to; other numbers are skipped.
+    Memory is that of the gathered keys, S times q, without the fused kernels of the values too, and of keys and values
+    padded to the largest graph. key_blocks are numbers within the graph of each block; other numbers are skipped.
 
     Shapes: q, k and v (N, H, D), key_blocks (T, H, S), last block of each graph (B,); returns (N, H, D).
     """
@@ -230,9 +221,9 @@ class BigBirdAttention(nn.Module):
         context = GraphContext.of(context, x)
         q, k, v = (split_heads(linear(x), self.num_heads) for linear in (self.query, self.key, self.value))
         blocks, last = Tiles.of(context, self.block_size), self._last_blocks(context)
-        last_of_graph = last[blocks.graph]
-        fixed = fixed_blocks(blocks.place, last_of_graph)[:, None].expand(-1, self.num_heads, -1)
-        key_blocks = torch.cat([fixed, self._random_blocks(blocks.place, last_of_graph)], dim=-1)  # (T, H, 5 + R)
+        places = blocks.place, last[blocks.graph]
+        fixed = fixed_blocks(*places)[:, None].expand(-1, self.num_heads, -1)
+        key_blocks = torch.cat([fixed, self._random_blocks(*places)], dim=-1)  # (T, H, 5 + R)
         out = block_attention(q, k, v, context, blocks, key_blocks, last).flatten(1)
         h = self.out_norm(self.dropout(self.out(out)) + x)
         return self.ffn_norm(self.dropout(self.ffn(h)) + h)

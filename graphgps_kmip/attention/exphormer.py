@@ -1,10 +1,7 @@
 """Exphormer attention (Shirzad et al. 2023): along graph edges, expander edges, and edges of virtual nodes.
 
-As in the public code, scores are clamped and multiplied by edge features, and there is no output linear map.
-`ExpanderMessages` is message passing along the same edges: the suffix ``__exp`` in the public code's gt.layer_type.
-
-The low-width method (Shirzad et al.) has two forms of it: typed edges, whose three kinds have one learned vector each
-(`TypedEdgeStart`), and a softmax over the few sampled edges into each node (`SampledEdgeAttention`).
+As in the public code, scores are clamped and multiplied by edge features, and there is no output linear map. Also the
+typed edges and sampled edges of the low-width method, and message passing along the same edges (``__exp``).
 """
 
 from __future__ import annotations
@@ -47,13 +44,7 @@ class ExphormerState:
 
 
 class ExphormerStart(nn.Module):
-    """Make the state of the first layer; its learned vectors exist once in a model. See `ExphormerAttention`.
-
-    Shapes: context with edge_attr (E, dim) -> state.
-
-    Raises:
-        ValueError: when called: the edges have no features of width dim.
-    """
+    """Make the state of the first layer: its learned vectors exist once in a model. See `ExphormerAttention`."""
 
     def __init__(self, dim: int, num_virt_node: int, add_edge_index: bool, use_exp_edges: bool) -> None:
         super().__init__()
@@ -108,12 +99,10 @@ class ExphormerAttention(nn.Module):
     Args:
         dim (int): channels in and out, of edge features too.
         num_heads (int): heads; must divide dim.
-        dropout (float, optional): probability to drop an attention weight, in training only (the public code has none).
-            (default: 0.0)
+        dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
         num_virt_node (int, optional): virtual nodes per graph, the config's ``prep.num_virt_node``. (default: 0)
         add_edge_index (bool, optional): attend along the graph's edges, ``prep.add_edge_index``. (default: True)
-        use_exp_edges (bool, optional): attend along the edge set ``expander`` where the context has it,
-            ``prep.use_exp_edges``. (default: True)
+        use_exp_edges (bool, optional): attend along the edge set ``expander``, if any. (default: True)
         use_bias (bool, optional): the four linear maps have biases. (default: False)
 
     Shapes: x (N, dim), context, state -> (N, dim), state; without a state (N, dim). A node without edges gets zeros.
@@ -150,10 +139,7 @@ class ExphormerAttention(nn.Module):
     def forward(
         self, x: Tensor, context: GraphContext | Tensor | None = None, state: ExphormerState | None = None
     ) -> Tensor | tuple[Tensor, ExphormerState]:
-        """Attend along the edges of the state: x (N, dim) -> (N, dim), and the state of the next layer.
-
-        Without a state it makes one from the edges in the context, and returns only x.
-        """
+        """Attend on the edges of the state, or of the context: x (N, dim) -> (N, dim), with a state the next, too."""
         context = GraphContext.of(context, x)
         if state is None:
             state = first_state(self, context)
@@ -175,17 +161,14 @@ class ExphormerAttention(nn.Module):
 class ExpanderMessages(nn.Module):
     """Message passing along graph edges and expander edges, called like an attention with a state.
 
-    All expander edges share one learned vector. New edge features are the state of the next layer of this branch; the
-    public code passes them to an Exphormer branch of the same layer, too.
+    All expander edges share one learned vector. New edge features are the state of the next layer of this branch.
 
     Args:
         conv (Module): ``(x, edge_index, edge_attr) -> (x, edge_attr)``, without a residual of nodes inside.
         dim (int): width C of nodes and edges.
-        dropout (float, optional): probability to drop the update of a channel of edge features, in training only.
-            (default: 0.0)
+        dropout (float, optional): probability to drop the update of an edge feature, in training. (default: 0.0)
         add_edge_index (bool, optional): use the graph's edges, ``prep.add_edge_index``. (default: True)
-        use_exp_edges (bool, optional): use the edge set ``expander`` where the context has it, ``prep.use_exp_edges``.
-            (default: True)
+        use_exp_edges (bool, optional): use the edge set ``expander``, if any. (default: True)
 
     Shapes: x (N, C), context, state -> (N, C), state.
 
@@ -227,9 +210,8 @@ KINDS = ("graph", "expander", "self loop")  # by number
 def typed_edges(context: GraphContext, self_loops: bool = True) -> Tensor:
     """Return source, target and kind of every edge of the attention graph, sorted by target: (3, E), int64.
 
-    These are the edges of the graph, those of the edge set ``expander`` where there is one, and a self loop of each
-    node. A pair that is an edge of the graph and of the expander counts twice, as does a self loop of the graph. Those
-    of a target are in this order.
+    Edges of the graph, those of the edge set ``expander``, and a self loop of each node, in this order at a target. A
+    pair that is an edge of the graph and of the expander counts twice, as does a self loop of the graph.
 
     Args:
         context (GraphContext): the graphs of a batch.
@@ -254,10 +236,7 @@ def typed_edges(context: GraphContext, self_loops: bool = True) -> Tensor:
 
 
 class TypedEdgeStart(nn.Module):
-    """Make the state of the first layer, without virtual nodes: `typed_edges`, and one learned vector for each kind.
-
-    Shapes: context -> state with edges (3, E) and features (3, C).
-    """
+    """Make the state of the first layer, without virtual nodes: `typed_edges`, and one learned vector for each kind."""
 
     def __init__(self, dim: int, self_loops: bool = True) -> None:
         super().__init__()
@@ -281,10 +260,8 @@ class SampledEdgeAttention(nn.Module):
         o_i = \textstyle\sum_j \mathrm{softmax}_j(\mathrm{clamp}(z_{ij}, -8, 8)) v_j
 
     for a sampled edge j -> i of kind r (Shirzad et al., stage 2). As in the public code, there is no factor
-    :math:`1 / \sqrt{D}` and no output map.
-
-    An edge that was drawn twice counts twice; a target without edges gets zeros. As its edges change from layer to
-    layer, the network `SpexphormerModel` calls it, and no ``gt.layer_type`` does.
+    :math:`1 / \sqrt{D}` and no output map. An edge that was drawn twice counts twice; a target without edges gets
+    zeros. The network `SpexphormerModel` calls it, and no ``gt.layer_type`` does.
 
     Args:
         dim (int): channels in and out.

@@ -1,9 +1,7 @@
 """Full softmax attention (transformer) inside each graph, by fused kernels.
 
-torch's fused CPU kernel neither supports dropout nor graphs of different sizes. So on a CPU C loops
-(``native/full_attention.c``) compute each graph and head separately, without padding, without storing weights, and with
-cheap dropout. On a GPU torch's fused attention runs, on graphs padded to the largest one. `BiasedFullAttention` adds a
-bias for each pair of nodes, as Graphormer does.
+torch's fused CPU kernel neither supports dropout nor graphs of different sizes: there C loops compute each graph and
+head separately (``native/full_attention.c``). `BiasedFullAttention` adds a bias for each pair, as Graphormer does.
 """
 
 from __future__ import annotations
@@ -48,16 +46,13 @@ def full_attention(qkv: Tensor, context: GraphContext, num_heads: int, dropout: 
     Raises:
         MemoryError: not enough for the keys and values of one head of the largest graph.
         NotFinite: qkv is finite, but inner products of queries and keys overflow.
-        ValueError: the boundaries of the graphs are not those of these nodes.
-
-    Cost: sum_g N_g^2 H D time; besides inputs and results, the largest graph's keys and values for each thread.
     """
     seed = torch.randint(2**62, ()) if dropout else None
     return _full_attention(qkv, context.ptr, num_heads, dropout, seed)[0]
 
 
 def _attend(qkv: Tensor, ptr: Tensor, num_heads: int, dropout: float, seed: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the output and one number for each query and head, which the backward needs."""
+    """Return the output, and one number for each query and head for the backward pass."""
     qkv = qkv.contiguous()
     out, lse = qkv.new_empty(len(qkv), qkv.size(1) // 3), qkv.new_empty(len(qkv), num_heads)
     _call(qkv, None, ptr, (num_heads, dropout, seed), out, lse, None)
@@ -72,7 +67,6 @@ def _attend_back(
     grad_out: Tensor, qkv: Tensor, ptr: Tensor, out: Tensor, lse: Tensor, num_heads: int, dropout: float,
     seed: Tensor | None,
 ) -> Tensor:  # fmt: skip
-    """Compute the weights again, tile by tile."""
     qkv, grad_out, out, lse = (tensor.contiguous() for tensor in (qkv, grad_out, out, lse))
     grad = torch.empty_like(qkv)
     _call(qkv, grad_out, ptr, (num_heads, dropout, seed), out, lse, grad)
@@ -200,7 +194,7 @@ class FullAttention(nn.Module):
         return AttentionGraph(index.masked_fill(~mask, -1).expand_as(weight), weight)
 
     def _pad(self, qkv: Tensor, context: GraphContext) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Padded q, k and v (B, H, Nmax, D) and the mask (B, Nmax) of real nodes."""
+        """Return padded q, k and v (B, H, Nmax, D) and the mask (B, Nmax) of real nodes."""
         padded, mask = to_padded(qkv, context)
         q, k, v = padded.unflatten(2, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # (B, Nmax, 3, H, D)
         return q, k, v, mask
@@ -213,9 +207,8 @@ class BiasedFullAttention(nn.Module):
     .. math:: \mathrm{out}(\mathrm{concat}_h \, \mathrm{softmax}(Q_h K_h^T / \sqrt{D} + B_h) V_h)
 
     (Ying et al. 2021, equations 6 and 7.) Row 0 of ``context.pair_index`` attends to row 1 with the biases in
-    ``context.pair_attr``; those of a pair that is listed twice are added, a pair that is not listed has none. Memory
-    and time are those of sum_g N_g^2 * num_heads numbers where the C loops run; elsewhere (on a GPU, in half
-    precision) graphs are padded to the largest one.
+    ``context.pair_attr``; those of a pair that is listed twice are added, a pair that is not listed has none. Memory is
+    that of sum_g N_g^2 * num_heads numbers where the C loops run; elsewhere graphs are padded to the largest one.
 
     Args:
         dim (int): channels in and out.
@@ -239,9 +232,8 @@ class BiasedFullAttention(nn.Module):
         context, attention = GraphContext.of(context, x), self.attention
         qkv, theta = attention.qkv(x), pair_bias(context, attention.num_heads)
         options = {"scale": 1 / math.sqrt(x.size(1) / attention.num_heads), "theta": theta}
-        options["dropout"] = attention.dropout if self.training else 0.0
-        out = pair_attention(qkv, context, attention.num_heads, **options)
-        return attention.out(out)
+        dropout = attention.dropout if self.training else 0.0
+        return attention.out(pair_attention(qkv, context, attention.num_heads, dropout=dropout, **options))
 
     @torch.no_grad()
     def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:
@@ -252,11 +244,7 @@ class BiasedFullAttention(nn.Module):
 
 
 def pair_bias(context: GraphContext, num_heads: int) -> Tensor:
-    """Return the biases of all pairs, (H, P) in the order of `all_pairs`.
-
-    Raises:
-        ValueError: the context has none, or not one column per head.
-    """
+    """Return the biases of all pairs, (H, P) in the order of `all_pairs`; ValueError where there are none."""
     if context.pair_index is None or context.pair_attr is None:
         raise InputError(
             "BiasedTransformer needs a bias for each pair of nodes, and this data has none: set "

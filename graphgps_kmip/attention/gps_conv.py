@@ -1,7 +1,6 @@
 """KMIPGPSConv: torch_geometric's GPSConv with k-MIP attention, or with any other attention of this package.
 
-``GPSConv.forward`` calls its ``attn`` only if that is one of two classes of torch and torch_geometric, and ignores any
-other module.
+``GPSConv.forward`` calls its ``attn`` only if that is of one of two classes, and ignores any other module.
 """
 
 from __future__ import annotations

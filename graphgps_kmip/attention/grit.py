@@ -1,7 +1,7 @@
 """GRIT attention (Ma et al. 2023, section 3.2): vectors as scores of pairs of nodes, which are the next pair features.
 
-The mathematics is that of the public code. Differs in memory and time, see `grit_operator.py`; without relative
-encodings pairs have zeros, and the features of the edges between them.
+The mathematics is that of the public code, the memory is not, see `grit_operator.py`. Without relative encodings pairs
+have zeros, and the features of the edges between them.
 """
 
 from __future__ import annotations
@@ -44,11 +44,10 @@ class PairUpdate(nn.Module):
     Args:
         dim (int): width C.
         dropout (float, optional): probability to drop an entry of s, in training only. (default: 0.0)
-        norm (Module, optional): norm of the rows; its last part may be a `RowBatchNorm`, which is then applied by the
-            next layer as it reads them. (default: `row_norms`, a batch norm)
+        norm (Module, optional): norm of the rows; a `RowBatchNorm` at its end is applied by the next layer as it reads
+            them. (default: `row_norms`, a batch norm)
         linear (bool, optional): the map W, b; False: the identity (``O_e`` of the public code). (default: True)
-        update (bool, optional): False returns the pair features as they are; all parameters stay, without gradient.
-            (default: True)
+        update (bool, optional): False returns the pair features unchanged, without gradient. (default: True)
         rezero (bool, optional): a learned alpha, 0 at the start (ReZero, Bachlechner et al. 2021). (default: False)
     """
 
@@ -107,10 +106,8 @@ class GRITAttention(nn.Module):
         x_i' = O (\theta_1 \odot h_i + \log(1 + d_i) \, \theta_2 \odot h_i)
 
     and the `PairUpdate` of e with s, which is the state of the next layer. The first state are the context's pair
-    features, and its edge features at their pairs (an edge u -> v at query v, key u). ``degree`` of the context is d,
-    the number of edges into a node where it has none.
-
-    Cost: P C^2, see `grit_attention`. Only listed pairs are attended to; without a list all pairs of a graph are.
+    features, and its edge features at their pairs (an edge u -> v at query v, key u). d is ``context.degree``, or the
+    number of edges into a node. Only listed pairs are attended to; without a list all pairs of a graph are.
 
     Args:
         dim (int): channels in and out, of pairs, too.
@@ -167,8 +164,8 @@ class GRITAttention(nn.Module):
 
     def initial_state(self, context: GraphContext) -> GRITState:
         """Return the state of the first layer."""
-        pairs = first_pairs(context, self.edge.weight)
-        return GRITState(pairs, torch.log1p(node_degrees(context).to(self.edge.weight.dtype))[:, None])
+        degree = torch.log1p(node_degrees(context).to(self.edge.weight.dtype))
+        return GRITState(first_pairs(context, self.edge.weight), degree[:, None])
 
     def forward(
         self, x: Tensor, context: GraphContext | Tensor | None = None, state: GRITState | None = None
@@ -200,7 +197,6 @@ class GRITAttention(nn.Module):
     extra_repr = describe
 
     def _maps(self) -> PairMaps:
-        """Return the weights in the order of `PairMaps`; those of the map of e head by head."""
         heads = (self.num_heads, 2, -1)
         edge = self.edge.weight.unflatten(0, heads).transpose(0, 1).flatten(0, 2)
         bias = self.edge.bias.view(heads).transpose(0, 1).flatten()
@@ -220,14 +216,10 @@ def node_degrees(context: GraphContext) -> Tensor:
 def first_pairs(context: GraphContext, like: Tensor) -> PairFeatures:
     """Return the pair features of a context with its edge features added at their pairs.
 
-    Features of pairs without a list are those of all pairs, zeros where there are none. Of a list, the result has its
-    pairs, those of the edges, and each node with itself, in the order of queries and then keys. Edge features of
-    another width than C are left out.
+    Without a list they are those of all pairs, zeros where there are none. With one they are those of its pairs, of the
+    edges, and of each node with itself, sorted by query and key. Edge features of another width than C are left out.
 
     Shapes: pair_attr (P, C), edge_attr (E, C), a weight like the model's (2C, C) -> (P', C).
-
-    Raises:
-        ValueError: pair features of another width.
     """
     dim, edges = like.size(1), context.edge_attr
     if context.pair_attr is not None and context.pair_attr.shape[1:] != (dim,):
@@ -242,10 +234,8 @@ def first_pairs(context: GraphContext, like: Tensor) -> PairFeatures:
         nodes = torch.arange(len(context.batch), device=like.device)
         sets += [(context.pair_index, context.pair_attr.to(like.dtype)), (nodes.expand(2, -1), like.new_zeros(1, dim))]
         return _add_pairs(sets, len(nodes))
-    if context.pair_attr is None:
-        value = like.new_zeros(context.num_pairs, dim)
-    else:
-        value = complete_pairs(context).to(like.dtype)
+    missing = context.pair_attr is None
+    value = like.new_zeros(context.num_pairs, dim) if missing else complete_pairs(context).to(like.dtype)
     if not sets:
         return PairFeatures(value)
     index, edges = sets[0]
@@ -253,7 +243,7 @@ def first_pairs(context: GraphContext, like: Tensor) -> PairFeatures:
 
 
 def _add_pairs(sets: list[tuple[Tensor, Tensor]], num_nodes: int) -> PairFeatures:
-    """Return the union of sets of pairs, in the order of queries and keys; features of one pair are added."""
+    """Return the union of sets of pairs, sorted by query and key; features of one pair are added."""
     keys = torch.cat([query * num_nodes + key for (query, key), _ in sets])
     values = torch.cat([value.expand(index.size(1), -1) for index, value in sets])
     unique, row = keys.unique(return_inverse=True)

@@ -1,15 +1,7 @@
 """k-MIP attention (k-MIP thesis, section 4.1; paper, section 3.1): attention to the k keys of largest inner product.
 
-The argument ``selection`` of `KMIPAttention` selects the keys: a module without parameters, which may select among the
-keys of another one (argument ``among``).
-
-* `BestKeys`: the papers' choice, an exact search.
-* `DiverseKeys`: maximal marginal relevance (Carbonell and Goldstein 1998) among the best 2k keys, which may be near
-  copies of each other. Not from the papers; for an open question of the thesis (section 7.2).
-* `RandomKeys`: the best of a random subset of each graph, an ablation of the thesis (``random_attention``). Differs
-  from the public code in that a graph keeps at least one key.
-* `AnnealedKeys`: k annealing. k decreases during training, against the papers' "supervision starvation"; the papers
-  keep k constant.
+The keys are those of `BestKeys`, the papers' exact search, or of another ``selection``: `DiverseKeys`, `RandomKeys` (an
+ablation of the thesis) or `AnnealedKeys`.
 """
 
 from __future__ import annotations
@@ -58,8 +50,7 @@ class KMIPAttention(nn.Module):
         head_agg (str, optional): "none" concatenates the heads (num_heads * dim_val must be dim), "Linear" adds a
             linear layer to dim. (default: "none")
         search (str, optional): a registered search backend, or "auto". (default: "auto")
-        selection (KeySelection, optional): another selection of keys than T_k: `AnnealedKeys`, `DiverseKeys` or
-            `RandomKeys`; None: `BestKeys`. (default: None)
+        selection (KeySelection, optional): another selection than T_k; None: `BestKeys`. (default: None)
 
     Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
 
@@ -112,9 +103,8 @@ class KMIPAttention(nn.Module):
     @torch.no_grad()
     def attention_graph(self, x: Tensor, context: GraphContext | Tensor | None = None) -> AttentionGraph:
         """Return the selected keys and their weights before dropout."""
-        context = GraphContext.of(context, x)
         q, k = (split_heads(linear(x), self.num_heads) for linear in (self.query, self.key))
-        index, score = self._select(q, k, context)
+        index, score = self._select(q, k, GraphContext.of(context, x))
         return AttentionGraph(index, softmax_weight(score, q.size(-1)))
 
     extra_repr = partialmethod(describe, "k")
@@ -161,9 +151,6 @@ def build_kmip(
         diversity: penalty of a copy of a key; 0 is k-MIP. See `DiverseKeys`.
         random_attention: attend to the best of some keys that are drawn at random. See `RandomKeys`.
         random_fraction: share of a graph's nodes that is drawn.
-
-    Raises:
-        ValueError: one of the arguments is out of its range, or they do not fit together.
     """
     selection: KeySelection = RandomKeys(random_fraction) if random_attention else BestKeys()
     if diversity:
@@ -195,8 +182,7 @@ class KeySelection(nn.Module):
 class BestKeys(KeySelection):
     """The k keys of largest inner product, as in the papers; all keys of a graph with fewer than k nodes.
 
-    Queries or keys that are not finite raise `NotFinite` on a CPU; elsewhere, where the host would have to wait for the
-    answer, all scores are NaN then, and so is the loss.
+    Queries or keys that are not finite raise `NotFinite` on a CPU; elsewhere all scores are NaN then, and so the loss.
     """
 
     def forward(
@@ -213,14 +199,11 @@ CHUNK_ENTRIES = 2**22  # of gathered candidates and their cosines, 16 MB of floa
 
 
 class DiverseKeys(KeySelection):
-    """k of the best 2k keys, less similar to each other than the best k: see `diverse_keys`.
+    """k of the best 2k keys, less similar to each other than the best k (from neither paper; thesis, section 7.2).
 
     Args:
         diversity (float): penalty of a copy of a selected key, in units of the logit; 0 is k-MIP.
         among (KeySelection, optional): selection of the candidates; None: `BestKeys`. (default: None)
-
-    Raises:
-        ValueError: the diversity is negative or not finite.
     """
 
     def __init__(self, diversity: float, among: KeySelection | None = None) -> None:
@@ -243,15 +226,13 @@ class DiverseKeys(KeySelection):
 
 @torch.no_grad()
 def diverse_keys(index: Tensor, score: Tensor, k: Tensor, num_keys: int, weight: float) -> tuple[Tensor, Tensor]:
-    r"""Select some of the candidates of each query greedily: at each step the key j with the largest value.
+    r"""Select candidates of each query greedily, by maximal marginal relevance (Carbonell and Goldstein 1998).
 
     .. math:: s_j / \sqrt{D} - weight \cdot \max(0, \max_{i \text{ selected}} \cos(k_i, k_j))
 
-    The first one is always the key of largest inner product; with weight 0 the result are the best ``num_keys``. Costs
-    N * C^2 * D; memory beyond the result is bounded. No gradient.
-
-    Candidates and scores are in descending order. A copy of a key is selected only if its attention weight would be
-    e^weight times that of a key orthogonal to the selected ones.
+    At each step the key j with the largest value; the first is always that of largest inner product. A copy of a key is
+    selected only if its attention weight would be e^weight times that of a key orthogonal to the selected ones. Costs
+    N * C^2 * D; no gradient. Candidates and scores are in descending order.
 
     Shapes: index (-1: missing) and score (-inf: missing) (H, N, C), k (H, M, D); returns both (H, N, min(K, C)).
     """
@@ -267,7 +248,7 @@ def diverse_keys(index: Tensor, score: Tensor, k: Tensor, num_keys: int, weight:
 
 
 def _choose(index: Tensor, logit: Tensor, direction: Tensor, num_keys: int, weight: float) -> Tensor:
-    """Slots of the selected keys, -1 where none is: index and logit (H, n, C), direction (H, M, D) -> (H, n, K)."""
+    """Return the slots of the selected keys, -1: none; index and logit (H, n, C), direction (H, M, D) -> (H, n, K)."""
     rows = index.clamp(min=0).flatten(1)[..., None].expand(-1, -1, direction.size(-1))
     candidate = direction.gather(1, rows).unflatten(1, index.shape[1:])  # (H, n, C, D)
     cosine = candidate @ candidate.mT  # (H, n, C, C)
@@ -281,22 +262,20 @@ def _choose(index: Tensor, logit: Tensor, direction: Tensor, num_keys: int, weig
 
 
 def check_fraction(name: str, fraction: float) -> float:
-    """Return a fraction as it is, a number in (0, 1]; else raise ValueError with the name of the argument."""
+    """Return a number in (0, 1] as it is; else raise ValueError."""
     if not 0.0 < fraction <= 1.0:
         raise InputError(f"{name} must be in (0, 1], got {fraction}")
     return fraction
 
 
 class RandomKeys(KeySelection):
-    """The k best of a random subset of each graph's keys (`draw_keys`): an ablation of the thesis.
+    """The k best of a random subset of each graph's keys (`draw_keys`): the thesis's ablation ``random_attention``.
 
-    All queries of a graph and head share the subset. It is drawn anew in each call, in eval mode too.
+    All queries of a graph and head share the subset, drawn anew in each call, in eval mode too. Differs from the public
+    code in that a graph keeps at least one key.
 
     Args:
         random_fraction (float, optional): fraction of a graph's nodes in the subset, in (0, 1]. (default: 0.1)
-
-    Raises:
-        ValueError: the fraction is out of its range.
     """
 
     def __init__(self, random_fraction: float = 0.1) -> None:
@@ -321,9 +300,7 @@ class RandomKeys(KeySelection):
 
 
 def draw_keys(context: GraphContext, num_heads: int, fraction: float) -> tuple[Tensor, Tensor]:
-    """Draw ``floor(n * fraction)`` of the n nodes of each graph, at least one, for each head, by torch's generator.
-
-    Every subset of that size is equally likely.
+    """Draw ``floor(n * fraction)`` of the n nodes of each graph, at least one, for each head, uniformly.
 
     Shapes: returns nodes (H, M), sorted by graph, and the boundaries of the graphs among them, (B+1,).
     """
@@ -338,16 +315,13 @@ def draw_keys(context: GraphContext, num_heads: int, fraction: float) -> tuple[T
 class AnnealedKeys(KeySelection):
     """Key selection whose k decreases from k_start to the attention's k with ``context.progress``: see `annealed`.
 
-    Evaluations during training use the current k. Where the progress is not set, training mode uses k_start, and eval
-    mode the final k, so that a trained model used from Python has it.
+    Against the papers' "supervision starvation". Evaluations during training use the current k. Where the progress is
+    not set, training mode uses k_start, and eval mode the final k.
 
     Args:
         k_start (int): k before training, at least that of the attention.
         anneal_until (float, optional): share of the training in which k decreases, in (0, 1]. (default: 0.5)
         among (KeySelection, optional): selection of the keys; None: `BestKeys`. (default: None)
-
-    Raises:
-        ValueError: anneal_until is out of its range.
     """
 
     def __init__(self, k_start: int, anneal_until: float = 0.5, among: KeySelection | None = None) -> None:

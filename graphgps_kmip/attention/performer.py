@@ -1,8 +1,7 @@
 """Performer attention: linear attention by FAVOR+ random features (Choromanski et al. 2021, sections 2.3 and 2.4).
 
-Positive orthogonal random features estimate the softmax kernel; `redraw_regularly` draws them anew during training, as
-the reference implementation does. The settings are those of GraphGPS. Differs from it: padding is never a key, and
-gradients are exact.
+`redraw_regularly` draws the features anew during training, as the reference implementation does. Differs from GraphGPS:
+padding is never a key, and gradients are exact.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ EPS = 1e-4  # added to every feature by the reference implementation: no normali
 def orthogonal_projection(num_features: int, dim: int, generator: torch.Generator | None = None) -> Tensor:
     """Draw Gaussian vectors (num_features, dim) that are orthogonal in groups of ``dim`` (section 2.4).
 
-    Each group is a uniformly random orthogonal basis; the lengths are those of independent Gaussian vectors, so each
-    vector by itself is Gaussian. Drawn on the CPU: a seed gives the same vectors on every device.
+    Each vector by itself is Gaussian. Drawn on the CPU: a seed gives the same vectors on every device.
     """
     num_groups = -(-num_features // dim)
     basis, upper = torch.linalg.qr(torch.randn(num_groups, dim, dim, generator=generator))
@@ -51,9 +49,8 @@ class PerformerAttention(nn.Module):
         \phi_i(x) = \exp(\langle w_i, x\rangle / D^{1/4} - |x|^2 / (2\sqrt{D}) - s) + 10^{-4}
 
     The sums run over the nodes m of the graph of n. The stabiliser s of a query is its largest ``<w_i, x> / D^(1/4)``,
-    that of a key the largest of all keys of its graph and head. All terms of a sum share it; the small constant keeps
-    it from cancelling, so its gradient is not 0. Memory is num_heads * num_features * (N + B * D) numbers for N nodes
-    in B graphs, time num_heads * num_features * N * D.
+    that of a key the largest of all keys of its graph and head; the small constant keeps it from cancelling. Memory is
+    num_heads * num_features * (N + B * D) numbers for N nodes in B graphs, time num_heads * num_features * N * D.
 
     Args:
         dim (int): channels in and out.
@@ -112,7 +109,6 @@ class PerformerAttention(nn.Module):
     extra_repr = partialmethod(describe, "dim_head", "num_features")
 
     def _by_chunks(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
-        """Attend in some graphs at a time on a CPU."""
         if q.device.type != "cpu" or not context.num_graphs:
             return self._attend(q, k, v, context)
         out, ptr, first = [], context.ptr.tolist(), 0
@@ -131,17 +127,13 @@ class PerformerAttention(nn.Module):
         return total / weight
 
     def _features(self, x: Tensor, stabiliser_of: Callable[[Tensor], Tensor]) -> Tensor:
-        """Random features of x (N, H, D): (N, H, F), without a factor 1 / sqrt(F), which the quotient cancels.
-
-        The stabiliser, a function of the largest projections, keeps the exponential from overflowing.
-        """
+        """Return features of x (N, H, D), (N, H, F), without the factor 1 / sqrt(F), which the quotient cancels."""
         x = x / x.size(-1) ** 0.25
         projected, half_norm = x @ self.projection.to(x.dtype).mT, x.square().sum(-1, keepdim=True) / 2
         return torch.exp(projected - half_norm - stabiliser_of(projected.amax(-1, keepdim=True))) + EPS
 
 
 def _max_per_graph(values: Tensor, context: GraphContext) -> Tensor:
-    """Maximum of each graph and column, -inf where a graph has no node: (N, H, 1) -> (B, H, 1)."""
     index = context.batch[:, None, None].expand_as(values)
     return values.new_full((context.num_graphs, *values.shape[1:]), -torch.inf).scatter_reduce(0, index, values, "amax")
 
@@ -153,15 +145,11 @@ def redraw_regularly(model: nn.Module, period: int = PERIOD) -> None:
     """Let a network draw the random vectors of all its `PerformerAttention` anew at every period-th call in training.
 
     They are a function of a seed, drawn from torch's generator here, and of the number of calls. Both are buffers of
-    the network, so that processes agree, a resumed run equals an uninterrupted one, and layers that are computed again
-    in the backward pass see the same vectors.
+    the network, so that processes agree, and a resumed run equals an uninterrupted one.
 
     Args:
         model (Module): network, changed in place.
         period (int, optional): calls from one draw to the next, at least 1. (default: 1001)
-
-    Raises:
-        ValueError: period < 1.
     """
     check_least(1, period=period)
     model.register_buffer("redraw_seed", torch.randint(2**31, ()))
@@ -188,8 +176,7 @@ TILE = 128  # nodes: for 64 values of a head, the sums of tiles then take half t
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> tuple[Tensor, Tensor]:
     r"""Return :math:`\sum_m \langle q_n, k_m \rangle v_m` and :math:`\sum_m \langle q_n, k_m \rangle`.
 
-    m runs over the nodes of the graph of n. The quotient is the attention whose weights are the normalised products.
-    The sum over keys is formed once for a graph: no matrix of pairs is (Katharopoulos et al. 2020, section 3.2).
+    m runs over the nodes of the graph of n (Katharopoulos et al. 2020, section 3.2).
 
     Shapes: q and k (N, H, F), v (N, H, D); returns (N, H, D) and (N, H, 1). Gradients flow to all three.
     """

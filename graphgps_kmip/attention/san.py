@@ -1,8 +1,7 @@
 """SAN attention (Kreuzer et al. 2021, section 3.3): along edges, and with a smaller weight between unconnected pairs.
 
 The mathematics is that of GraphGPS. Differs in memory: attention between pairs without an edge is a masked matrix
-product, so that no tensor of size pairs times channels exists; many pairs are computed in chunks of queries, and again
-in the backward pass.
+product; many pairs are computed in chunks of queries, and again in the backward pass.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ def between_unlinked(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, sof
     .. math:: o_i = \sum_{j \not\to i} w_{ij} v_j, \qquad
         w_{ij} = \exp(\mathrm{clamp}(\langle q_i, k_j \rangle / \sqrt{D}, -5, 5))
 
-    or the softmax of these scores over j, without the clamp. A node with an edge from every other one gets 0. Costs
-    B * H * Nmax^2 * (D + C); memory is that of `LARGEST` weights at most.
+    or the softmax of these scores over j, without the clamp. A node with an edge from every other one gets 0. Memory is
+    that of `LARGEST` weights at most.
 
     Shapes: q, k (N, H, D), v (N, H, C); returns (N, H, C). Gradients flow to q, k and v.
     """
@@ -63,10 +62,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, context: GraphContext, start: int, 
 
 
 def _unlinked(context: GraphContext, start: int, rows: int) -> Tensor:
-    """Mark pairs of nodes of a graph without an edge, for targets ``start`` to ``start + rows``.
-
-    Shapes: returns (B, rows, Nmax), target before source; False for padding.
-    """
+    """Mark pairs without an edge, for targets ``start`` to ``start + rows``: (B, rows, Nmax), False for padding."""
     target = torch.arange(start, start + rows, device=context.ptr.device)
     source = torch.arange(context.max_nodes, device=context.ptr.device)
     unlinked = (source < context.sizes[:, None, None]) & (source != target[:, None])
@@ -82,10 +78,7 @@ ALL_PAIRS, NO_PAIRS = "full_graph", "none"
 
 
 class SANStart(nn.Module):
-    """The learned feature that all pairs without an edge share, once per model.
-
-    Shapes: context -> (1, C), or (0, C) where such pairs are not used.
-    """
+    """The learned feature (1, C) that all pairs without an edge share; (0, C) where such pairs are not used."""
 
     def __init__(self, dim: int, fake: bool) -> None:
         super().__init__()
@@ -109,23 +102,19 @@ class SANAttention(nn.Module):
     listed loop too. ``separate`` (GraphGPS's SAN2) has no clamp, a softmax for the edges into i and another for
     the other pairs, and the mean of the two with weights 1 and a learned :math:`\gamma`, over :math:`1 + \gamma`.
 
-    Costs sum_g N_g^2 * dim with padding to the largest graph. Memory is that of E * dim numbers several times over, and
-    of a bounded number of pairs (see `between_unlinked`).
+    Costs sum_g N_g^2 * dim with padding to the largest graph.
 
     Args:
         dim (int): channels in and out, of edge features too.
         num_heads (int): heads; must divide dim.
-        dropout (float, optional): probability to drop an entry of the heads' output, before the last map; in training
-            only. (default: 0.0)
+        dropout (float, optional): probability to drop an entry of the heads' output, in training only. (default: 0.0)
         gamma (float, optional): weight of a pair without an edge relative to an edge; ``separate`` learns it instead,
             from 0.5. (default: 1e-05)
         secondary_edges (str, optional): pairs besides the edges: "full_graph" as above, "none", or the name of an edge
             set. (default: "full_graph")
         separate (bool, optional): two softmaxes (GraphGPS's SAN2). (default: False)
 
-    Shapes:
-        x (N, dim), context with edge_attr (E, dim), state of `SANStart` -> (N, dim), the same state;
-        without a state (N, dim).
+    Shapes: x (N, dim), context with edge_attr (E, dim), state -> (N, dim), the same state; without a state (N, dim).
 
     Raises:
         ValueError: an argument is out of its range; when called: edges have no features of width dim, or there is no

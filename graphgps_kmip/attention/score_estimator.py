@@ -5,9 +5,8 @@ r"""Attention score estimator of the low-width method: Exphormer attention of wi
     s_{ij} &= \exp(\mathrm{clamp}(z_{ij} / T, -8, 8)), \qquad
     o_i = \textstyle\sum_j s_{ij} v_j / (\sum_j s_{ij} + 10^{-6}), \qquad v_j = \sigma V x_j / \lVert V x_j \rVert
 
-for an edge j -> i of kind r. Values of equal length leave it to the weights which neighbours count, and the temperature
-T, which decreases in training, lets them be nearly 0 or 1 although the width is small. The default is the score of the
-public code; the paper's is :math:`(E_1 t_r \odot k_j)^T q_i + E_2 t_r` (the option ``elementwise``).
+for an edge j -> i of kind r; the temperature T decreases in training. The default is the score of the public code; the
+paper's is :math:`(E_1 t_r \odot k_j)^T q_i + E_2 t_r` (the option ``elementwise``).
 """
 
 from __future__ import annotations
@@ -38,10 +37,9 @@ def temperature(epoch: int, wait: int = 10, ratio: float = 1.0, minimum: float =
 class ScoreEstimatorAttention(nn.Module):
     r"""Narrow attention along graph edges, expander edges and self loops, whose weights a sparse network samples by.
 
-    Queries, keys and values are one linear map, which each head divides into its three parts; there is no output map.
-    In training the temperature follows ``context.epoch``, where that is set; a checkpoint stores it. The vectors of the
-    kinds of edges exist once for all layers, in ``initial_state``: a stack of layers keeps only the first one's. Edge
-    features of the graph are not read.
+    There is no output map. In training the temperature follows ``context.epoch``, where that is set; a checkpoint
+    stores it. The vectors of the kinds of edges exist once for all layers, in ``initial_state``: a stack of layers
+    keeps only those of its first layer. Edge features of the graph are not read.
 
     Args:
         dim (int): channels in and out.
@@ -53,8 +51,7 @@ class ScoreEstimatorAttention(nn.Module):
         normalise_values (bool, optional): values have length 1 in each head, before they are scaled. (default: True)
         value_scale (float, optional): start of the learned factor of all values; 0: there is none. (default: 0.25)
         elementwise (bool, optional): the scores of the paper, see above, instead of those of its code. (default: False)
-        use_edge_types (bool, optional): scores depend on the kind of an edge, ``gt.use_edge_feats`` of the public code.
-            (default: True)
+        use_edge_types (bool, optional): scores depend on the kind of an edge. (default: True)
         self_loops (bool, optional): attend along a self loop of each node, too. (default: True)
 
     Shapes: x (N, dim), context, state -> (N, dim), state; without a state (N, dim).
@@ -113,10 +110,7 @@ class ScoreEstimatorAttention(nn.Module):
     def edge_scores(
         self, x: Tensor, context: GraphContext | Tensor | None = None, state: ExphormerState | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Return the edges and their weights, those into a node sum to 1 for each head: no dropout, no gradient.
-
-        Shapes: (3, E), see `typed_edges`, and (E, H).
-        """
+        """Return the edges (3, E), see `typed_edges`, and their weights (E, H), without dropout and gradient."""
         context = GraphContext.of(context, x)
         state = first_state(self, context) if state is None else state
         q, k, _, e, bias = self._heads(x, state)

@@ -4,9 +4,8 @@ r"""Simplified L2 attention of PPGT (Ma et al., equations 4 and 5): scores of di
     o_i = \sum_j (1 + \phi_{ij}) \, \mathrm{softmax}_j(s_{ij}) \, v_j, \qquad
     s_{ij} = \langle q_i, k_j \rangle - \frac{\|k_j\|^2}{2 \sqrt D} + \theta_{ij}
 
-with :math:`(\theta, \phi) = W p_{ij} + b` of pair features (relative encodings). This is the public code's score; the
-paper's has the inner product over :math:`\sqrt D`, too (``scale="paper"``), which makes it a squared distance up to a
-constant of the query.
+with :math:`(\theta, \phi) = W p_{ij} + b` of pair features. This is the public code's score; the paper's has the inner
+product over :math:`\sqrt D`, too (``scale="paper"``).
 """
 
 from __future__ import annotations
@@ -42,10 +41,7 @@ def _norm(name: str, dim: int) -> nn.Module:
 
 
 class L2Heads(nn.Module):
-    """Queries, keys and values of `SimplifiedL2Attention` and `ClassAttention`, the key bias, gate and output map.
-
-    Arguments are those of `SimplifiedL2Attention`.
-    """
+    """Queries, keys, values, key bias, gate and output map; arguments are those of `SimplifiedL2Attention`."""
 
     def __init__(
         self, dim: int, num_heads: int, *, key_norm: str, scale: str, gated: bool, qk_norm: str, bias: bool
@@ -107,14 +103,12 @@ class SimplifiedL2Attention(nn.Module):
             each head (from 1), "none" 0. (default: "fixed")
         scale (str, optional): factor of inner products: "code" 1, "paper" :math:`1 / \sqrt D`. (default: "code")
         window (int, optional): w > 0 keeps the pairs for which the sum of the first w + 2 channels of ``context.rrwp``
-            is above 0: those within w + 1 hops where the first channel is the identity. A query without a pair gets
-            the bias of the output map. ``context.rrwp_index``, from sparse RRWP, must have these pairs, and lists
-            those of the features, too. (default: -1, all pairs)
+            is above 0, those within w + 1 hops. A query without a pair gets the bias of the output map.
+            ``context.rrwp_index`` must have these pairs, and lists those of the features, too. (default: -1, all)
         gated (bool, optional): multiply outputs by sigmoid(Linear(q)), q before its norm. (default: False)
         qk_norm (str, optional): norm of queries and of keys, over all heads together: "none", "rms_norm",
             "layer_norm". (default: "none")
-        bias (bool, optional): biases of queries, keys, values and outputs; the map of pairs always has one.
-            (default: True)
+        bias (bool, optional): biases of all maps but that of pairs, which always has one. (default: True)
 
     Shapes:
         x (N, dim); context a GraphContext with pair_attr (P, dim_pair), for a window also rrwp (P, K); returns
@@ -158,8 +152,7 @@ class SimplifiedL2Attention(nn.Module):
             return self.heads.close(self._in_window(qkv, key_bias, context, dropout), gate)
         theta, phi = state[0] if state else SharedPairs([self])(context)[0]
         options = {"scale": self.heads.scale, "key_bias": key_bias, "theta": theta, "phi": phi, "dropout": dropout}
-        heads = pair_attention(qkv, context, self.num_heads, **options)
-        out = self.heads.close(heads, gate)
+        out = self.heads.close(pair_attention(qkv, context, self.num_heads, **options), gate)
         return out if state is None else (out, state[1:])
 
     extra_repr = describe
@@ -185,15 +178,13 @@ class SimplifiedL2Attention(nn.Module):
         theta, phi = pairs.chunk(2, 1) if self.urpe else (pairs, None)
         index = (all_pairs(context.ptr) if context.rrwp_index is None else context.rrwp_index)[:, rows]
         options = {"scale": self.heads.scale, "key_bias": key_bias, "theta": theta, "phi": phi, "dropout": dropout}
-        out = sparse_pair_attention(q, k, v, index, **options)
-        return out.flatten(1)
+        return sparse_pair_attention(q, k, v, index, **options).flatten(1)
 
 
 class SharedPairs:
     """Biases and factors of pairs for all layers of a stack, in one pass over the features of pairs.
 
-    As ``initial_state`` of the first layer's attention it computes them where that layer starts; each layer takes its
-    first entry and passes on the rest. A product for all layers reads the features once, and so does their gradient.
+    It is the ``initial_state`` of the first layer's attention; each layer takes its first entry and passes on the rest.
 
     Args:
         attentions (Sequence[SimplifiedL2Attention]): of all layers, first layer first, without windows.
@@ -224,7 +215,7 @@ class _PairMaps(Function):
 
     @staticmethod
     def forward(ctx: Any, attr: Tensor, weight: Tensor, bias: Tensor, rows: list[int]) -> tuple[Tensor, ...]:
-        """Shapes: attr (P, C), weight (K, C), bias (K,), rows that sum to K -> (rows, P) each."""
+        """Return (rows, P) each, of attr (P, C), weight (K, C), bias (K,) and rows that sum to K."""
         ctx.save_for_backward(attr, weight, bias)
         maps = weight.new_empty(len(weight), len(attr))
         for part in _parts(attr):  # on a CPU a product of all pairs at once has half the rate
@@ -253,11 +244,7 @@ def _parts(attr: Tensor) -> list[slice]:
 
 
 def window_pairs(context: GraphContext, window: int) -> Tensor:
-    """Return the rows of RRWP that a window keeps; they are those of all pairs, or of the pairs of its list.
-
-    Raises:
-        ValueError: the context has no RRWP, not one row for each pair, or fewer than window + 2 channels.
-    """
+    """Return the rows of RRWP that a window keeps; ValueError where they are not those of the pairs, or too narrow."""
     rrwp = context.rrwp
     if rrwp is None:
         raise InputError("sL2 attention with a window reads RRWP, and the data has none: set posenc_RRWP.enable True")
@@ -271,7 +258,6 @@ def window_pairs(context: GraphContext, window: int) -> Tensor:
 
 
 def _check_listed(context: GraphContext) -> None:
-    """Check that features of pairs have the pairs of RRWP."""
     index = context.pair_index
     same = index is context.rrwp_index or (index is not None and torch.equal(index, context.rrwp_index))
     if context.pair_attr is None or not same:
@@ -290,12 +276,7 @@ class ClassAttention(nn.Module):
         dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
         key_norm, scale, gated, qk_norm, bias: as in `SimplifiedL2Attention`.
 
-    Shapes:
-        token (B, dim), x (N, dim), context a GraphContext, a batch vector (N,) or None; returns (B, dim), for a graph
-        without nodes the bias of the output map.
-
-    Raises:
-        ValueError: an argument is out of its range; when called: there is not one token for each graph.
+    Shapes: token (B, dim), x (N, dim), context as above; returns (B, dim), without nodes the bias of the output map.
     """
 
     def __init__(

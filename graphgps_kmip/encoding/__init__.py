@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from graphgps_kmip.encoding import (  # noqa: F401 (imported, they are registered)
-    degree,
     expander_graph,
     graphormer_bias,
-    heat_kernel,
     laplacian,
+    node_statistics,
     random_walk,
     resistance,
     rrwp,

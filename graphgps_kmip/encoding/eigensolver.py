@@ -1,12 +1,7 @@
 """Eigensolver: the smallest eigenpairs of sparse symmetric matrices, many small ones at once or one large one.
 
-`smallest_eigenpairs` chooses a solver by size, component by component:
-
-- up to 75 rows a stack of dense matrices;
-- up to 1,500 rows a compiled solver (``native/spectrum.c``): shift-invert Lanczos with full reorthogonalisation, and an
-  exact count of the eigenvalues that it missed. In an order that keeps neighbours close the factors of trees,
-  molecules, meshes and superpixel graphs stay in a narrow envelope;
-- above, shift-invert Lanczos of SciPy, and block iterations where it fails.
+`smallest_eigenpairs` selects by size, component by component: dense matrices up to 75 rows; up to 1,500 rows a compiled
+shift-invert Lanczos solver (``native/spectrum.c``); above, that of SciPy, and block iterations where it fails.
 """
 
 from __future__ import annotations
@@ -42,13 +37,11 @@ def dense_eigenpairs(matrix: np.ndarray, count: int) -> tuple[np.ndarray, np.nda
 def sparse_eigenpairs(matrix: scipy.sparse.csc_array, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the ``count`` smallest eigenvalues, ascending, and orthonormal eigenvectors of a large sparse matrix.
 
-    A Lanczos run can miss copies of a repeated eigenvalue, so the eigenvalues below the last one are counted (the
-    signs in a factorisation, Sylvester's law of inertia) and a wider run follows where one is missing. Where that fails
-    too: a dense decomposition up to 5,000 rows, above it block inverse iteration (LOBPCG where a factorisation would
-    fill the memory; there nothing is counted). Every such step is logged.
+    A Lanczos run can miss copies of a repeated eigenvalue, so those below the last one are counted (Sylvester's law of
+    inertia), and a wider run follows where one is missing. Where that fails too: a dense decomposition up to 5,000
+    rows, above it block inverse iteration (LOBPCG where a factorisation would fill the memory). All of this is logged.
 
-    The matrix is symmetric, positive semi-definite, float64, with all of its diagonal stored, best of a connected
-    graph; ``count`` is below N / 4.
+    The matrix is positive semi-definite, float64, with all of its diagonal stored; ``count`` is below N / 4.
 
     Shapes: (N, N) -> (count,), (N, count).
     """
@@ -69,18 +62,13 @@ def sparse_eigenpairs(matrix: scipy.sparse.csc_array, count: int) -> tuple[np.nd
     if matrix.shape[0] <= DENSE_AT_MOST:
         return dense_eigenpairs(matrix.toarray(), count)
     values, vectors = _lobpcg(matrix, count) if factor is None else _inverse_iteration(matrix, factor, count)
-    LOG.warning(
-        "Block iteration on %d nodes: residuals up to %.1e", matrix.shape[0], _residual(matrix, values, vectors)
-    )
+    residual = _residual(matrix, values, vectors)
+    LOG.warning("Block iteration on %d nodes: residuals up to %.1e", matrix.shape[0], residual)
     return values, vectors
 
 
 def _shift(num_rows: int) -> float:
-    """Return a point just below the spectrum: the matrix minus it is positive definite.
-
-    The nearer to the spectrum, the fewer solves: on a road graph of 100,000 nodes (gaps of 3e-8) 63 with -1e-6, 590
-    with -1e-4. The gaps shrink like 1 / N^2, so the distance does.
-    """
+    """Return a point just below the spectrum: the nearer, the fewer solves; the gaps shrink like 1 / N^2."""
     return -min(1e-6, max(1e-9, 1e3 / num_rows**2))
 
 
@@ -98,7 +86,6 @@ def _stays_sparse(matrix: scipy.sparse.csc_array) -> bool:
 
 
 def _factorise(matrix: scipy.sparse.csc_array, shift: float) -> scipy.sparse.linalg.SuperLU:
-    """Factorise matrix - shift I, pivots on the diagonal, in an order made for symmetric matrices."""
     shifted = matrix.copy()
     column = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     shifted.data[matrix.indices == column] -= shift  # a sum of two matrices would take half as long as the factors
@@ -149,7 +136,6 @@ def _inverse_iteration(
 
 
 def _lobpcg(matrix: scipy.sparse.csc_array, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Minimise the Rayleigh quotient of a block, preconditioned by the diagonal."""
     diagonal = matrix.diagonal()[:, None]
     inverse = scipy.sparse.linalg.LinearOperator(
         matrix.shape, matvec=lambda x: x.reshape(-1, 1) / diagonal, matmat=lambda x: x / diagonal
@@ -179,10 +165,7 @@ FAILURES = {  # 1 and 2 are none: several components, or a wide envelope, other 
 
 
 class Blocks(NamedTuple):
-    """Sparse symmetric matrices one after the other, all with their diagonal: CSR, columns counted in each matrix.
-
-    Shapes: ptr (G + 1,), where the rows of each begin, indptr (N + 1,), column (E,), value (E,).
-    """
+    """Sparse symmetric matrices, all with their diagonal: CSR, columns counted in each; ptr: where each begins."""
 
     ptr: np.ndarray
     indptr: np.ndarray
@@ -192,26 +175,18 @@ class Blocks(NamedTuple):
     def matrix(self, number: int) -> scipy.sparse.csr_array:
         """Return one of the matrices."""
         indptr = self.indptr[self.ptr[number] : self.ptr[number + 1] + 1]
-        entries = slice(indptr[0], indptr[-1])
-        size = len(indptr) - 1
-        return scipy.sparse.csr_array(
-            (self.value[entries], self.column[entries], indptr - indptr[0]), shape=(size, size)
-        )
+        entries, shape = slice(indptr[0], indptr[-1]), (len(indptr) - 1,) * 2
+        return scipy.sparse.csr_array((self.value[entries], self.column[entries], indptr - indptr[0]), shape=shape)
 
 
 def envelope_eigenpairs(blocks: Blocks, numbers: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the ``count`` smallest eigenvalues of some matrices, ascending, and orthonormal eigenvectors.
 
-    Residuals are below 1e-9 times the largest entry, and no eigenvalue below the last one is left out, however often it
-    repeats. A matrix has the same result in any company.
-
-    The matrices (``numbers`` of them) are positive semi-definite, of more than ``count`` rows each.
+    Residuals are below 1e-9 times the largest entry, and no eigenvalue below the last one is left out. The matrices
+    (``numbers`` of them) are positive semi-definite, of more than ``count`` rows each.
 
     Shapes: returns (M, count), (N, count) with the rows of all blocks, and a status (M,): `SOLVED`, 1, 2 or a key of
         `FAILURES`; the rows of matrices that are not solved are undefined.
-
-    Raises:
-        MemoryError: N^2 / 4 numbers and the Lanczos vectors of the largest matrix do not fit.
     """
     arrays = (blocks.ptr[numbers], np.diff(blocks.ptr)[numbers], blocks.indptr, blocks.column)
     begin, size, indptr, column = (torch.from_numpy(np.ascontiguousarray(array, np.int64)) for array in arrays)
@@ -241,9 +216,9 @@ Pairs = tuple[np.ndarray, np.ndarray]
 
 
 def smallest_eigenpairs(blocks: Blocks, max_pairs: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield the smallest eigenvalues, ascending, and orthonormal eigenvectors of matrices, several of a size at once.
+    """Yield the smallest eigenvalues, ascending, and orthonormal eigenvectors of positive semi-definite matrices.
 
-    The matrices are positive semi-definite, of one row at least, each component with an eigenvalue 0 or of one row.
+    Each component has an eigenvalue 0, or one row. Small matrices of one size are solved at once.
 
     Shapes: yields numbers of matrices (M,), values (M, k), vectors (M, N, k) with k = min(max_pairs, N).
     """
@@ -264,7 +239,6 @@ def smallest_eigenpairs(blocks: Blocks, max_pairs: int) -> Iterator[tuple[np.nda
 
 
 def _solve_large(blocks: Blocks, numbers: np.ndarray, max_pairs: int) -> Iterator[tuple[int, Pairs]]:
-    """Yield number and eigenpairs of some matrices, those first that the compiled solver can do."""
     sizes = np.diff(blocks.ptr)[numbers]
     suits = (sizes <= ENVELOPE_NODES) & (4 * max_pairs < sizes)
     suits &= suits.any() and unavailable_reason("spectrum", *FLAGS) is None

@@ -1,9 +1,7 @@
 """Expander graphs (Shirzad et al. 2023): random sparse graphs in which all nodes are near each other.
 
-A random 2d-regular multigraph has, with high probability, no eigenvalue of its Laplacian between 0 and nearly
-2d - 2 sqrt(2d - 1) (Friedman's theorem); what is drawn is tested for that. Differs from the public code: the generator
-is seeded, loops and repeated edges are removed, and a loop counts for nothing in the test. The public code counts it
-in the degrees, so that a graph in pieces can pass.
+Differs from the public code: the generator is seeded, loops and repeated edges are removed, and a loop counts for
+nothing in the spectral test; there it counts in the degrees, so that a graph in pieces can pass.
 """
 
 from __future__ import annotations
@@ -33,17 +31,14 @@ Pairs = tuple[np.ndarray, np.ndarray]
 
 
 def _draw_permutations(num_nodes: int, degree: int, rng: np.random.Generator) -> Pairs:
-    """Draw ``degree`` permutations p, an edge between i and each p(i)."""
     return np.tile(np.arange(num_nodes), degree), np.concatenate([rng.permutation(num_nodes) for _ in range(degree)])
 
 
 def _draw_permutation(num_nodes: int, degree: int, rng: np.random.Generator) -> Pairs:
-    """Draw one permutation of ``degree`` copies of all nodes."""
     return np.tile(np.arange(num_nodes), degree), rng.permutation(num_nodes * degree) % num_nodes
 
 
 def _draw_cycles(num_nodes: int, degree: int, rng: np.random.Generator) -> Pairs:
-    """Draw ``degree`` cycles through all nodes."""
     cycles = [rng.permutation(num_nodes) for _ in range(degree)]
     return np.concatenate(cycles), np.concatenate([np.roll(cycle, 1) for cycle in cycles])
 
@@ -57,10 +52,7 @@ ALGORITHMS: dict[str, Callable[[int, int, np.random.Generator], Pairs]] = {
 
 
 class Expander(PositionalEncoding):
-    """Edge set ``expander_edge_index`` of each graph, precomputed for data and seed; arguments of `expander_edges`.
-
-    It is no part of an encoder's name: the config asks for it with ``prep.exp``.
-    """
+    """Edge set ``expander_edge_index`` of each graph (``prep.exp``); arguments of `expander_edges`."""
 
     deg: int = 5
     algorithm: str = "Random-d"
@@ -132,9 +124,8 @@ def expander_edges(
     """Draw an expander graph on the nodes of a graph: every node has about 2 ``degree`` neighbours.
 
     It is drawn again while the smallest non-trivial eigenvalue of D - A (edges as often as they were drawn) is below
-    ``max(0, 2 degree - 2 sqrt(2 degree - 1) - 0.1)``; where no draw passes, the best one is taken, and a warning
-    logged. Up to 10 nodes have the complete graph; with up to ``degree`` nodes, the degree is their number minus 1.
-    More than 100,000 nodes are not tested. Costs degree * N memory and, for the test, 3 ms at 1,000 nodes.
+    `spectral_bound`; where no draw passes, the best is taken, and a warning logged. Up to 10 nodes have the complete
+    graph; with up to ``degree`` nodes, the degree is their number minus 1. More than 100,000 nodes are not tested.
 
     Args:
         num_nodes (int): N.
@@ -172,7 +163,7 @@ def expander_edges(
 
 
 def spectral_bound(degree: int) -> float:
-    """Return the smallest eigenvalue that passes: ``max(0, 2 degree - 2 sqrt(2 degree - 1) - 0.1)``."""
+    """Return the smallest eigenvalue that passes, ``max(0, 2 d - 2 sqrt(2 d - 1) - 0.1)`` (Friedman's theorem)."""
     return max(0.0, 2 * degree - 2 * sqrt(2 * degree - 1) - SLACK)
 
 
@@ -194,16 +185,12 @@ def adjacency_without_loops(edges: np.ndarray, num_nodes: int) -> scipy.sparse.c
 
 
 def second_eigenvalue(degree: np.ndarray, adjacency: scipy.sparse.csr_array) -> float:
-    """Return the second smallest eigenvalue of D - A: dense up to `SPARSE_NODES` nodes, then by Lanczos.
-
-    Shapes: degree (N,), adjacency (N, N), symmetric.
-    """
+    """Return the second smallest eigenvalue of D - A: dense below `SPARSE_NODES` nodes, then by Lanczos."""
     num_nodes = len(degree)
     node = np.arange(num_nodes)
     matrix = scipy.sparse.csr_array((degree, (node, node)), shape=adjacency.shape) - adjacency
     if num_nodes < SPARSE_NODES:
         return float(scipy.linalg.eigvalsh(matrix.toarray(), subset_by_index=[1, 1], check_finite=False)[0])
     start = np.random.default_rng(0).standard_normal(num_nodes)
-    return float(
-        scipy.sparse.linalg.eigsh(matrix, k=2, which="SA", v0=start, tol=TOLERANCE, return_eigenvectors=False).max()
-    )
+    how = {"which": "SA", "v0": start, "tol": TOLERANCE, "return_eigenvectors": False}
+    return float(scipy.sparse.linalg.eigsh(matrix, k=2, **how).max())

@@ -1,11 +1,7 @@
 """Graphormer encodings (GraphormerBias): degree embeddings, attention bias of shortest paths, and the graph token.
 
-Ying et al. 2021, section 3.1. What differs from the public code:
-
-- The bias also reaches attention over several graphs at once, whose pairs are a flat list; the places after the end of
-  a path add nothing to it; values beyond a table share its last row, where the public code fails.
-- Edges stay between the nodes that they joined when the graph token is inserted. There they keep their numbers while
-  all nodes move up.
+Ying et al. 2021, section 3.1. Differs from the public code: places after the end of a path add nothing, values beyond a
+table share its last row, and edges stay between the nodes that they joined when the graph token is inserted.
 """
 
 from __future__ import annotations
@@ -19,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding.degree import out_degrees
 from graphgps_kmip.encoding.kernel_encoder import precomputed
+from graphgps_kmip.encoding.node_statistics import out_degrees
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, edge_array
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.ops.node_pairs import all_pairs, first_nodes
@@ -66,7 +62,7 @@ class GraphormerBias(PositionalEncoding):
     }
 
     def settings(self) -> dict[str, Any]:
-        """Return whether pairs of nodes have distances, and of how many edges of a path the types are kept."""
+        """Return whether pairs have distances, and of how many edges of a path the types are stored."""
         read = self.edge_types is not False and not self.node_degrees_only and self.num_edge_types > 0
         longest = max((self.num_spatial_types or 1) - 1, 0) if read else 0
         return {"node_degrees_only": self.node_degrees_only, "longest": longest}
@@ -78,7 +74,7 @@ class GraphormerBias(PositionalEncoding):
 
     @staticmethod
     def compute(graph: Data, node_degrees_only: bool, longest: int) -> dict[str, Tensor]:
-        """Return degrees; distances of all pairs unless only degrees are asked for; types along paths if asked for."""
+        """Return degrees, distances of all pairs, and types along paths, the last two if asked for."""
         edges, size = graph.edge_index, graph.num_nodes
         values = {"in_degrees": out_degrees(edges.flip(0), size), "out_degrees": out_degrees(edges, size)}
         if not node_degrees_only:
@@ -88,11 +84,7 @@ class GraphormerBias(PositionalEncoding):
         return values
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
-        """Return degree embeddings and the attention bias, one for each head, and the graph token if there is one.
-
-        Raises:
-            ConfigError: columns of x are asked for, edge types of an unknown number, or a token before other encodings.
-        """
+        """Return a `GraphormerEncoder`, followed by a `GraphToken` if there is one."""
         if self.dim_pe:
             raise ConfigError(f"{GROUP}.dim_pe must be 0, got {self.dim_pe}: it is added to the features")
         if self.edge_types and self.num_edge_types < 1:
@@ -117,9 +109,6 @@ def shortest_distances(edge_index: Tensor, num_nodes: int) -> Tensor:
     """Return how many edges the shortest path from each node i to each node j has; `UNREACHABLE` where there is none.
 
     Shapes: edge_index (2, E), directed edges of one graph -> (N * N,), int16, pair (i, j) in row i * N + j.
-
-    Raises:
-        InputError: more than `MAX_NODES` nodes, or an edge names a node that does not exist.
     """
     return torch.from_numpy(_find_paths(edge_array(edge_index, num_nodes), num_nodes)[0].reshape(-1))
 
@@ -129,11 +118,7 @@ def path_types(edge_index: Tensor, num_nodes: int, edge_types: Tensor, longest: 
 
     Which of several shortest paths it is depends on the order of the nodes; of repeated edges the first one counts.
 
-    Shapes: edge_index (2, E), edge_types (E,) or (E, 1), integers -> (N * N, L), int16; `NO_EDGE` after the end of a
-        path.
-
-    Raises:
-        InputError: as `shortest_distances`, or edges without a single integral type.
+    Shapes: edge_index (2, E), edge_types (E,) or (E, 1), integers -> (N * N, L), int16, `NO_EDGE` after the end.
     """
     if edge_types.is_floating_point() or edge_types.numel() != edge_index.size(1):
         raise InputError(
@@ -188,9 +173,8 @@ class GraphToken(nn.Module):
         num_heads (int or None): H, heads of the attention that reads the bias; None: there is no bias.
         dropout (float, optional): Probability to drop a number of t. (default: 0.0)
 
-    Shapes: batch.x (N, C) -> (N + B, C), with batch.batch and batch.ptr of these nodes; all edge sets with the new
-        numbers of the nodes; batch.pair_index (2, P) -> (2, P + 2N + B), batch.pair_attr (P, H) -> (P + 2N + B, H).
-        Other attributes of nodes, such as precomputed encodings, stay (N, ...): the token comes after what reads them.
+    Shapes: batch.x (N, C) -> (N + B, C), batch.pair_index (2, P) -> (2, P + 2N + B), batch.pair_attr (P, H) ->
+        (P + 2N + B, H); all edge sets get the new numbers of the nodes. Other attributes of nodes stay (N, ...).
     """
 
     def __init__(self, dim: int, num_heads: int | None, dropout: float = 0.0) -> None:
@@ -223,13 +207,11 @@ class GraphToken(nn.Module):
         return batch
 
     def _move_edges(self, batch: Batch, moved: Tensor) -> None:
-        """Give all edge sets the new numbers of the nodes."""
         for name in [key for key in batch.keys() if key.endswith("edge_index")]:  # noqa: SIM118 (no mapping)
             batch[name] = moved[batch[name]]
 
 
 def _spread(rows: Tensor, moved: Tensor, num_tokens: int) -> Tensor:
-    """Return the rows of nodes at their new numbers, zeros between them: (N, C) -> (N + B, C)."""
     return rows.new_zeros(len(rows) + num_tokens, rows.size(1)).index_copy(0, moved, rows)
 
 
@@ -242,19 +224,18 @@ class GraphormerEncoder(nn.Module):
 
     with phi the length of the shortest path, s one number for each head, p_ij the edges of that path (only where edge
     types are asked for), t their embeddings and W one matrix for each place in a path. Of longer paths the first
-    num_spatial_types - 1 edges count: the last matrix is not read, and is there because public checkpoints hold it.
+    num_spatial_types - 1 edges count; the last matrix is not read: public checkpoints hold it.
 
     Args:
         dim (int): Width C of the result.
-        dim_x (int or None): Columns of ``batch.x``, which a linear layer maps to C. None: it is that wide already.
+        dim_x (int or None): Columns of ``batch.x``, which a linear layer maps to C; None: it is that wide.
         num_heads (int): H, heads of the attention that reads the bias.
-        num_spatial_types (int or None, optional): Distances that are distinguished; unreachable pairs have a further
-            row. (default: ``None``)
+        num_spatial_types (int or None, optional): Distances that are distinguished, if reachable. (default: ``None``)
         num_in_degrees (int or None, optional): In-degrees that are distinguished. (default: ``None``)
         num_out_degrees (int or None, optional): Out-degrees that are distinguished. (default: ``None``)
         node_degrees_only (bool, optional): No bias. (default: ``False``)
-        num_edge_types (int or None, optional): Types of edges in ``batch.path_types``. None: the bias does not read
-            paths; 0: neither, but it has the matrices, as in the public code. (default: ``None``)
+        num_edge_types (int or None, optional): Types of edges in ``batch.path_types``; None: paths are not read; 0:
+            neither, but the matrices exist, as in the public code. (default: ``None``)
         input_dropout (float, optional): Probability to drop a number of the result. (default: 0.0)
 
     Shapes: batch.x (N, dim_x), batch.in_degrees and batch.out_degrees (N,), batch.spatial_types (P,) and

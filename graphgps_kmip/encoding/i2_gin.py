@@ -1,8 +1,7 @@
 """I2-GIN encoder of PPGT: features of edges by a GIN on the subgraph around each, with its two ends marked by RRWP.
 
-Ma et al. 2025 (PPGT), experiments on BREC, after I2-GNN (Huang et al. 2023). The subgraph of an edge (a, b) is the one
-that the nodes within some hops of a induce, as in the public code; those around b alone are not in it. Its features are
-those of the pair with query a and key b, and each direction of an edge has its own.
+Ma et al. 2025 (PPGT), experiments on BREC, after I2-GNN (Huang et al. 2023). The nodes within some hops of a induce the
+subgraph of an edge (a, b), as in the public code; its features are those of the pair with query a and key b.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ CACHED_ROWS = 2**13  # nodes of subgraphs at a time in evaluation on a CPU, so t
 
 def neighborhoods(edge_index: Tensor, num_nodes: int, num_hops: int) -> Tensor:
     """Return the pairs (a, v) of a node and the nodes that it reaches in at most ``num_hops`` steps, itself included.
-
-    A step follows the direction (source, target) of an edge.
 
     Shapes: edge_index (2, E) -> (2, M), sorted by a, then by v.
     """
@@ -51,10 +48,9 @@ class EdgeSubgraphs:
         self.num_nodes, self.lists = num_nodes, _TargetLists(edge_index, num_nodes)
 
     def select(self, edges: slice) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the subgraphs of some edges, (M,), (M,), (2, L).
+        """Return the edge (counted from the first of these) and the node of each row, and the edges between the rows.
 
-        The edge to whose subgraph each node belongs, counted from the first of these, non-decreasing; the node of the
-        graph that it is; the edges inside subgraphs, as rows of the first two.
+        Shapes: returns (M,), ascending, (M,) and (2, L).
         """
         edge, place = _spread(self.sizes[edges])
         member = self.node[self.first[edges][edge] + place]
@@ -65,15 +61,13 @@ class EdgeSubgraphs:
         return edge, member, torch.stack([row[inside], target[inside]])
 
     def blocks(self, num_rows: int) -> list[slice]:
-        """Return all edges in slices, in order, whose subgraphs have some ``num_rows`` nodes together, or one more."""
+        """Return all edges in slices whose subgraphs have about ``num_rows`` nodes together."""
         lengths = torch.bincount((self.sizes.cumsum(0) - self.sizes) // num_rows).tolist()
         ends = list(itertools.accumulate(filter(None, lengths)))
         return [slice(*pair) for pair in zip([0, *ends], ends, strict=False)]
 
 
 class _TargetLists:
-    """Targets of the edges that leave each node; edge_index (2, E)."""
-
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
         self.targets = edge_index[1][edge_index[0].argsort(stable=True)]
         self.counts = torch.bincount(edge_index[0], minlength=num_nodes)
@@ -100,9 +94,8 @@ class I2GINEncoder(nn.Module):
         h_v^{l+1} &= h_v^l + \mathrm{BN}\Big(\mathrm{MLP}\big((1 + \epsilon) h_v^l + \sum_{u \to v} h_u^l\big)\Big) \\
         p_{ab} &= W \, \mathrm{BN}\big(\textstyle\sum_v h_v^L\big)
 
-    for the nodes v of the subgraph of the edge (a, b), see `EdgeSubgraphs`, with the random walk probabilities P of
-    `RRWP`; 0 for pairs without an edge. A repeated edge adds its sum once more. What ``batch.pair_attr`` holds already
-    is added.
+    for the nodes v of the subgraph of the edge (a, b), with the random walk probabilities P of `RRWP`; 0 for pairs
+    without an edge. A repeated edge adds its sum once more. What ``batch.pair_attr`` holds already is added.
 
     Args:
         encoding (RRWP): Its values are precomputed, or computed here for each mini-batch.
@@ -110,11 +103,7 @@ class I2GINEncoder(nn.Module):
         num_layers (int, optional): L. (default: 5)
         num_hops (int, optional): Radius of the subgraphs. (default: 4)
 
-    Shapes: batch.edge_index (2, E), batch.rrwp (P, K) -> batch.pair_attr (P, C) of all P = sum n^2 pairs, graph by
-        graph, query by query.
-
-    Raises:
-        InputError: values of RRWP are missing, when called.
+    Shapes: batch.edge_index (2, E), batch.rrwp (P, K) -> batch.pair_attr (P, C) of all P = sum n^2 pairs.
     """
 
     def __init__(self, encoding: RRWP, dim: int, *, num_layers: int = 5, num_hops: int = 4) -> None:
@@ -141,7 +130,7 @@ class I2GINEncoder(nn.Module):
         return batch
 
     def _encode_edges(self, edge_index: Tensor, rrwp: Tensor, ptr: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rows of the pairs that edges join, and their features: (E',), (E', C)."""
+        """Return the rows of the pairs that edges join (E',), and their features (E', C)."""
         with torch.no_grad():
             subgraphs = EdgeSubgraphs(edge_index, int(ptr[-1]), self.num_hops)
             row, pair = pair_rows(ptr, *edge_index).unique(return_inverse=True)

@@ -22,8 +22,7 @@ class ColumnEncoder(nn.Module):
     Args:
         name (str): Name of the encoding, for errors and ``batch.pe_<name>``.
         dim (int): Width C of the result.
-        dim_x (int or None): Columns of ``batch.x``, which a linear layer maps to C - dim_pe. None: another encoder has
-            made ``batch.x`` that wide, and it passes as it is.
+        dim_x (int or None): Columns of ``batch.x``, which a linear layer maps to C - dim_pe; None: it is that wide.
         dim_pe (int): Width of the encoding in the result.
         layers (int, optional): Layers of the encoder, to be checked. (default: 1)
         pass_as_var (bool, optional): Keep the encoding as ``batch.pe_<name>``, too. (default: ``False``)
@@ -108,8 +107,7 @@ class OnEdges(nn.Module):
     Args:
         encoder (Module): Reads ``x`` and precomputed values, and replaces ``x``.
         attribute (str): The values that it reads, in the batch ``edge_<attribute>``: torch_geometric goes by names.
-        dim_norm (int, optional): Columns of the edge features before it, which then pass a BatchNorm first.
-            (default: ``None``, no norm)
+        dim_norm (int, optional): Columns of the edge features, which pass a BatchNorm first. (default: ``None``, none)
 
     Shapes: batch.edge_attr (E, C'), batch.edge_<attribute> (E, K) -> batch.edge_attr (E, C).
     """
@@ -129,11 +127,10 @@ class OnEdges(nn.Module):
 
 
 def precomputed(batch: Batch, name: str, attribute: str, shape: tuple[int, ...] | None = None, key: str = "") -> Tensor:
-    """Return the precomputed values of an encoding.
+    """Return the precomputed values of an encoding, checked: the shape is that after the first dimension.
 
     Raises:
-        InputError: ``attribute`` is missing, or does not have the shape after its first dimension; the error names the
-            encoding, and the option (``key``) that decides the shape.
+        InputError: they are missing or of another shape; names the encoding, and the option ``key`` for the shape.
     """
     if attribute not in batch:
         raise InputError(f"{name} needs {attribute}, but the graphs do not have it: set posenc_{name}.enable True")

@@ -11,9 +11,7 @@ from torch_geometric.transforms import BaseTransform
 
 from graphgps_kmip.errors import InputError
 
-# A relative gap between two distances that is larger is real, smaller ones may be the tree's rounding (1e-15), so more
-# points are looked at. Too large only costs a second query.
-TIE = 1e-9
+TIE = 1e-9  # relative gap of distances up to which they may be equal, but for the tree's rounding (1e-15)
 SMALL = 2**15  # candidates up to which one thread and one pass are fastest: starting threads takes 0.5 ms a query
 BLOCK = 2**20  # candidates sorted at once: bounds the memory where very many points tie
 
@@ -21,9 +19,8 @@ BLOCK = 2**20  # candidates sorted at once: bounds the memory where very many po
 def nearest_neighbors(points: np.ndarray, k: int, num_workers: int = -1) -> np.ndarray:
     """Return the k nearest other points of every point, nearest first, by Euclidean distance.
 
-    Ties are broken by the neighbours' coordinates (first axis first), then by their index, so that the result depends
-    on nothing else, even on grids and among duplicates. Distances are compared as float64 sums of squared differences.
-    O(N log N) unless very many points tie.
+    Ties are broken by the neighbours' coordinates (first axis first), then by their index. Distances are compared as
+    float64 sums of squared differences. O(N log N) unless very many points tie.
 
     Args:
         points (ndarray): Coordinates, finite.
@@ -70,10 +67,7 @@ def nearest_neighbors(points: np.ndarray, k: int, num_workers: int = -1) -> np.n
 
 
 def knn_graph(pos: Tensor, k: int, num_workers: int = -1) -> Tensor:
-    """Return the edges (neighbour -> point) from the `nearest_neighbors` of every point, sorted by point.
-
-    Shapes: pos (N, D) -> (2, N * min(k, N - 1)) int64, row 0 the neighbour, row 1 the point.
-    """
+    """Return the edges (neighbour -> point), sorted by point: pos (N, D) -> (2, N * min(k, N - 1)), int64."""
     return edges_from(nearest_neighbors(pos.detach().cpu().numpy(), k, num_workers)).to(pos.device)
 
 
@@ -97,8 +91,7 @@ class KNNGraph(BaseTransform):
     Args:
         k (int): In-edges of each point, at least 1; fewer where there are not so many other points.
         num_workers (int, optional): Threads, -1 for all cores. (default: -1)
-        distance (bool, optional): Also set ``data.edge_attr`` to the Euclidean distances, (E, 1) in the dtype of
-            ``pos``. (default: ``False``)
+        distance (bool, optional): Set ``data.edge_attr`` to Euclidean distances (E, 1). (default: ``False``)
 
     Raises:
         InputError: ``data.pos`` is missing, or the data is a batch of several graphs.
@@ -114,9 +107,7 @@ class KNNGraph(BaseTransform):
         if "batch" in data:
             raise InputError("KNNGraph joins points of one graph only: apply it before the graphs are batched")
         data.edge_index = knn_graph(data.pos, self.k, self.num_workers)
-        data.edge_attr = None
-        if self.distance:
-            data.edge_attr = edge_lengths(data.pos, data.edge_index)
+        data.edge_attr = edge_lengths(data.pos, data.edge_index) if self.distance else None
         return data
 
     def __repr__(self) -> str:
@@ -149,12 +140,9 @@ def _nearest_places(
 
 
 def _other_points(rows: np.ndarray, nearest: np.ndarray, first: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the points at the places ``rows`` and the k other points nearest to each.
+    """Return the points at the places ``rows`` and the k other points nearest to each, (P,), (P, k).
 
-    ``nearest`` are the places nearest to each, itself included, ``first`` the first point of each place, and the number
-    of points.
-
-    Shapes: rows (R,), nearest (R, W), first (U + 1,) -> (P,), (P, k).
+    Shapes: rows (R,), nearest places (R, W), itself included, first point of each place and their number (U + 1,).
     """
     points = rows
     if first[-1] >= len(first):  # there are duplicates: replace each place by its points

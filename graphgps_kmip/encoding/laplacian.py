@@ -1,11 +1,7 @@
 """Laplacian positional encodings LapPE, SignNet and EquivStableLapPE: eigenvectors of Laplacians, random sign flips.
 
-LapPE: Dwivedi et al. 2020 ("Benchmarking Graph Neural Networks") and Kreuzer et al. 2021 (SAN); SignNet: Lim et al.
-2022; EquivStableLapPE: Wang et al. 2022. Eigenvectors have no sign: in training, LapPE flips the sign of each column at
-random (`random_signs`), SignNet is invariant to it.
-
-Definitions are those of GraphGPS, with one exception: its "rw" gives a matrix that is not symmetric to a solver for
-symmetric ones and so depends on the order of the nodes; ours are the eigenvectors of I - D^-1 A.
+Dwivedi et al. 2020, Kreuzer et al. 2021 (SAN); Lim et al. 2022; Wang et al. 2022. As in GraphGPS, but "rw" has the
+eigenvectors of I - D^-1 A, where GraphGPS gives a matrix that is not symmetric to a solver for symmetric ones.
 """
 
 from __future__ import annotations
@@ -13,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, pairwise
 from math import pi
 from typing import Annotated, Any, ClassVar
@@ -104,15 +101,11 @@ def _laplacians(edges: list[Tensor], sizes: np.ndarray, norm: str) -> tuple[Bloc
 
 
 def _scale(values: Tensor, vectors: Tensor, max_freqs: int, norm: str) -> tuple[Tensor, Tensor]:
-    """Clamp eigenvalues at 0, scale eigenvectors, pad with NaN.
-
-    Shapes: (G, k), (G, N, k) -> (G, max_freqs), (G, N, max_freqs).
-    """
+    """Clamp eigenvalues (G, k) at 0, scale eigenvectors (G, N, k), pad with NaN to max_freqs."""
     values = values.clamp_min(0)
     root = torch.where(values < EPS, 1.0, values.sqrt())[:, None]  # (G, 1, k)
-    padding = (0, max_freqs - values.size(1))
-    pad = nn.functional.pad
-    return pad(values, padding, value=torch.nan), pad(EIGVEC_NORMS[norm](vectors, root), padding, value=torch.nan)
+    pad = partial(nn.functional.pad, pad=(0, max_freqs - values.size(1)), value=torch.nan)
+    return pad(values), pad(EIGVEC_NORMS[norm](vectors, root))
 
 
 def _over(vectors: Tensor, size: Tensor) -> Tensor:
@@ -199,10 +192,7 @@ class SignNet(EigenvectorEncoding):
 
 @register("encoding", "EquivStableLapPE")
 class EquivStableLapPE(PositionalEncoding):
-    """Eigenvectors of the Laplacian, for the gates of message passing; takes no columns.
-
-    In the config its Laplacian is that of LapPE, as in the public code.
-    """
+    """Eigenvectors of the Laplacian (that of LapPE), for the gates of message passing; takes no columns."""
 
     FROM_CONFIG: ClassVar[Mapping[str, str]] = {
         "laplacian_norm": "posenc_LapPE.eigen.laplacian_norm",
@@ -235,19 +225,16 @@ class LapPEEncoder(ColumnEncoder):
     """Encode the first eigenvectors of the Laplacian of each graph and append the encoding to the node features.
 
     p_i = post(sum_k model([v_k(i), lambda_k])) over the eigenpairs a graph has: padding is NaN and left out. In
-    training every eigenvector's sign is flipped with probability 1/2 (one draw per batch and column, torch's generator
-    of the device), because eigenvectors have no sign. Options are those of ``posenc_LapPE``.
+    training every eigenvector's sign is flipped with probability 1/2, one draw per batch and column.
 
     Args:
         dim, dim_x, dim_pe, pass_as_var: As of `ColumnEncoder`.
-        model (str, optional): DeepSet (linear layers and ReLU, hidden width 2 dim_pe) or Transformer (among the
-            eigenpairs of a node). (default: ``"none"``)
+        model (str, optional): DeepSet or Transformer (among the eigenpairs of a node). (default: ``"none"``)
         layers (int, optional): Layers of the model. (default: 3)
         n_heads (int, optional): Attention heads of the Transformer. (default: 4)
         post_layers (int, optional): Linear layers with ReLU after the sum, 0 for none. (default: 0)
         max_freqs (int, optional): Eigenpairs K of a node, the config's ``eigen.max_freqs``. (default: 10)
-        raw_norm_type (str, optional): BatchNorm (of eigenpair k over the nodes, padding as zeros) or none. (default:
-            ``"none"``)
+        raw_norm_type (str, optional): BatchNorm (of each eigenpair, padding as zeros) or none. (default: ``"none"``)
 
     Shapes: batch.x (N, dim_x), batch.EigVecs (N, K), batch.EigVals (N, K, 1) -> batch.x (N, C), dtype of the weights.
 
@@ -308,12 +295,9 @@ def random_signs(vectors: Tensor) -> Tensor:
 class EquivStableLapPEEncoder(nn.Module):
     """Map the first eigenvectors of each graph's Laplacian to C columns, of which layers read distances |p_i - p_j|.
 
-    These do not change where signs or bases of eigenvectors do, up to the linear map. There are no sign flips.
-
     Args:
         dim (int): Width C.
-        max_freqs (int, optional): Eigenvectors K of a node, the config's ``posenc_EquivStableLapPE.eigen.max_freqs``.
-            (default: 10)
+        max_freqs (int, optional): Eigenvectors K of a node, the config's ``eigen.max_freqs``. (default: 10)
         raw_norm_type (str, optional): BatchNorm (of the eigenvectors, padding as zeros) or none. (default: ``"none"``)
         vectors (str, optional): The attribute with the eigenvectors. (default: ``"EigVecs"``)
 
@@ -341,8 +325,7 @@ class SignNetEncoder(ColumnEncoder):
     """Encode the first eigenvectors of the Laplacian of each graph and append the encoding to the node features.
 
     p = rho(phi(v_k) + phi(-v_k), k = 1..K) with a GIN phi over the graph's edges. Both signs are separate runs of phi,
-    each with its own batch statistics, as in the public code: exactly invariant in evaluation, in training where all
-    signs of a batch change together. Eigenvalues are not used. Options are those of ``posenc_SignNet``.
+    each with its own batch statistics, as in the public code.
 
     Args:
         dim, dim_x, dim_pe, pass_as_var: As of `ColumnEncoder`.
@@ -416,6 +399,5 @@ class _GIN(nn.Module):
 
 
 def _norm_layers(widths: list[int]) -> nn.Sequential:
-    """Return linear layers with ReLU, then batch norm, between them."""
     hidden = [(nn.Linear(*pair), nn.ReLU(), nn.BatchNorm1d(pair[1])) for pair in pairwise(widths[:-1])]
     return nn.Sequential(*chain(*hidden), nn.Linear(widths[-2], widths[-1]))

@@ -1,16 +1,7 @@
 """Positional and structural encodings: base classes, options and precomputation, and the transform `AddEncoding`.
 
-An encoding is one class. Its fields are its options, and its config group ``posenc_<name>``; `compute` is the
-mathematics, a function of a graph and of nothing but the `settings`, under which the values are cached on disk;
-`encoder` builds the module that reads them in the model. For example, with the option ``normalised``::
-
-    @register("encoding", "Clustering")
-    class Clustering(NodeEncoding):
-        normalised: bool = True
-
-        @staticmethod
-        def compute(graph, normalised):
-            return coefficients(graph.edge_index, graph.num_nodes, normalised)[:, None]  # (N, 1)
+An encoding is one class, see docs/extending.md. Its fields are its options, the config group ``posenc_<name>``;
+`compute` depends on a graph and the `settings`, which key the cache on disk; `encoder` builds the module.
 """
 
 from __future__ import annotations
@@ -38,8 +29,7 @@ from graphgps_kmip.signatures import options, rules_of
 class PositionalEncoding:
     """Base class of encodings; every subclass becomes a frozen dataclass, whose fields are its options.
 
-    A field of a dataclass type is a group inside the config group. An annotated rule limits a field's values, as in
-    ``accuracy: Annotated[float, Range(0, 1)] = 0.1``.
+    A field of a dataclass type is a group inside the config group. An annotated rule limits a field's values.
 
     Args:
         name (str, optional): Name under which it is registered. (default: the name of the class)
@@ -83,10 +73,7 @@ class PositionalEncoding:
         return getattr(self, "dim_pe", 0)
 
     def settings(self) -> dict[str, Any]:
-        """Return all that decides the values next to the graph: plain values, which key the cache on disk.
-
-        As a default these are the fields that a subclass adds; a field that shapes the module alone is better left out.
-        """
+        """Return all that decides the values next to the graph: plain values; here the fields that a subclass adds."""
         names = [field.name for field in fields(self) if field.name not in ENCODER_OPTIONS]
         return {name: getattr(self, name) for name in names}
 
@@ -180,13 +167,7 @@ ENCODER_OPTIONS = frozenset(field.name for field in fields(NodeEncoding))
 
 
 def edge_array(edge_index: Tensor, num_nodes: int, name: str = "edge_index") -> np.ndarray:
-    """Return edges as an array, after a check that the nodes they name exist.
-
-    Shapes: (2, E) -> (2, E), int64.
-
-    Raises:
-        InputError: an edge names a node that does not exist.
-    """
+    """Return edges as an array (2, E), int64; an `InputError` where one names a node that does not exist."""
     edges = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
     if edges.size and (edges.min() < 0 or edges.max() >= num_nodes):
         node = edges.min() if edges.min() < 0 else edges.max()
@@ -231,16 +212,13 @@ def encoding_parts(on_edges: bool = False) -> dict[str, Spec]:
 
 
 def from_settings(component: type[PositionalEncoding], name: str, settings: Any) -> PositionalEncoding:
-    """Return an encoding with the options that a config gives it.
-
-    The config is a mapping, groups by name, as in a YAML file; what it lacks has the default of its field. Without a
-    group ``posenc_<name>`` (``name`` is the registered one) all comes from other keys.
+    """Return an encoding with the options that a config, a mapping of groups, gives it; ``name`` is as registered.
 
     Raises:
         ConfigError: a value that is not allowed.
     """
     group = settings.get(f"posenc_{name}", {})
-    values = {key: group[key] for key in own_options(component) if key in group}
+    values = {key: group[key] for key in option_defaults(component) if key in group}
     outside = {"name": name}
     for field, key in component.FROM_CONFIG.items():
         value = reduce(lambda node, part: (node or {}).get(part), key.split("."), settings)
@@ -249,15 +227,13 @@ def from_settings(component: type[PositionalEncoding], name: str, settings: Any)
 
 
 def with_options(base: Any, changes: Mapping[str, Any], group: str, **outside: Any) -> Any:
-    """Return an encoding, given its class, with some of its options changed; groups of options are mappings.
-
-    ``group`` is their config group, for errors; ``outside`` are arguments that are not in it.
+    """Return an encoding with some of its options changed (groups are mappings), and arguments ``outside`` its group.
 
     Raises:
-        ConfigError: an unknown option, or a value that is not allowed.
+        ConfigError: an unknown option of the config group ``group``, or a value that is not allowed.
     """
     if not isinstance(changes, Mapping):
-        raise ConfigError(f"{group}: expected a group of options, {', '.join(own_options(base))}, got {changes!r}")
+        raise ConfigError(f"{group}: expected a group of options, {', '.join(option_defaults(base))}, got {changes!r}")
     base = base() if isinstance(base, type) else base
     defaults, rules, values = options(type(base)), rules_of(type(base)), {}
     for key, value in changes.items():
@@ -272,13 +248,13 @@ def with_options(base: Any, changes: Mapping[str, Any], group: str, **outside: A
     return replace(base, **values, **outside)
 
 
-def own_options(base: Any) -> dict[str, Any]:
+def option_defaults(base: Any) -> dict[str, Any]:
     """Return the options of a config group with their defaults: a group inside it as a dict, a sequence as a list."""
     base = base() if isinstance(base, type) else base
     outside = {"name", *getattr(base, "FROM_CONFIG", ())}
     defaults = {name: getattr(base, name) for name in options(type(base)) if name not in outside}
     return {
-        name: own_options(value) if is_dataclass(value) else list(value) if type(value) is tuple else value
+        name: option_defaults(value) if is_dataclass(value) else list(value) if type(value) is tuple else value
         for name, value in defaults.items()
     }
 
@@ -287,7 +263,7 @@ def option_keys(base: Any) -> dict[str, Any]:
     """Return key below the config group -> default, with its rule where it has one; those of groups inside it too."""
     base = base() if isinstance(base, type) else base
     rules, keys = rules_of(type(base)), {}
-    for name, value in own_options(base).items():
+    for name, value in option_defaults(base).items():
         if isinstance(value, dict):
             keys |= {f"{name}.{key}": default for key, default in option_keys(getattr(base, name)).items()}
         else:

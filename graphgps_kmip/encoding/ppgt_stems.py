@@ -1,7 +1,4 @@
-"""Stems of PPGT: structural features of nodes and of pairs of nodes, node mask, target node, class token.
-
-Ma et al. 2025 (PPGT), section on the architecture, and that on the sinusoidal encoding of real numbers (SPE).
-"""
+"""Stems of PPGT (Ma et al. 2025): structural features of nodes and pairs, node mask, target node, class token."""
 
 from __future__ import annotations
 
@@ -51,9 +48,6 @@ class NodeStem(nn.Module):
         dim_location (int, optional): Columns of ``batch.pos``. (default: 2)
 
     Shapes: batch.x (N, C), batch.rrwp (P, K), batch.rrwp_degree (N,), batch.pos (N, dim_location) -> batch.x (N, C).
-
-    Raises:
-        InputError: values or locations missing, or locations of another width, when called.
     """
 
     def __init__(
@@ -79,7 +73,6 @@ class NodeStem(nn.Module):
         return batch
 
     def _feature(self, batch: Batch, name: str) -> Tensor:
-        """Return one feature of each node, (N, its width)."""
         ptr = first_nodes(batch)
         if name == "rrwp":
             return diagonal(batch.rrwp, ptr, batch.get("rrwp_index"))
@@ -117,9 +110,6 @@ class TargetNode(nn.Module):
         dim (int): Width C.
 
     Shapes: batch.x (N, C), batch.target_mask (N,) -> batch.x (N, C).
-
-    Raises:
-        InputError: no target_mask, when called.
     """
 
     def __init__(self, dim: int) -> None:
@@ -185,7 +175,6 @@ def sinusoidal(x: Tensor, num_bases: int, raw_channels: bool = True) -> Tensor:
 
 
 def _bases(x: Tensor, num_bases: int) -> Tensor:
-    """Return 2^s pi, (S,)."""
     return torch.pi * 2.0 ** torch.arange(num_bases, dtype=x.dtype, device=x.device)
 
 
@@ -194,8 +183,7 @@ def sinusoidal_linear_of_chunk(
 ) -> Tensor:
     """Return ``linear(sinusoidal(x))`` of few rows, for a caller that divides rows into chunks (`map_rows`).
 
-    Sines and cosines of all bases are two matrices with a product each, so that no wide encoding is put together; the
-    backward pass keeps them. They are computed in the dtype of x, and cast to that of the weight or of autocast.
+    Sines and cosines are computed in the dtype of x, and cast to that of the weight or of autocast.
 
     Shapes: x (P, C), weight (D, `sinusoidal_width`), bias (D,) -> (P, D).
     """
@@ -231,17 +219,14 @@ class PairStem(nn.Module):
         num_bases (int, optional): S of the sinusoidal encoding; 0: none. (default: 3)
         raw_channels (bool, optional): Keep the values next to their sines. (default: ``True``)
         hidden (Sequence[int], optional): Hidden widths of the MLP, with GELU. (default: ``(128,)``)
-        drop_pairs (float, optional): In training, probability of a pair to have zeros in place of its values, which
-            are not scaled. (default: 0.0)
+        drop_pairs (float, optional): Probability to set the values of a pair to 0, in training only. (default: 0.0)
         dim_location (int, optional): Columns of ``batch.pos``. (default: 2)
 
     Shapes: batch.rrwp (P, K), batch.rrwp_degree (N,), batch.pos (N, dim_location), batch.edge_attr (E, C) or none ->
-        batch.pair_attr (P, C) of all P = sum n^2 pairs, graph by graph, query by query; or of the P pairs of
-        batch.rrwp_index (2, P), where there is one, which is then batch.pair_index, too.
+        batch.pair_attr (P, C) of all P = sum n^2 pairs, or of those of batch.rrwp_index, then batch.pair_index, too.
 
     Raises:
-        InputError: values, locations or edge features missing or too wide when called, or an edge that is not in the
-            list of pairs.
+        InputError: when called: values missing or of another width, or an edge that is not in the list of pairs.
     """
 
     def __init__(
@@ -302,7 +287,6 @@ class PairStem(nn.Module):
         shared: Sequence[Tensor],
         call: Callable[[nn.Module, Tensor], Tensor],
     ) -> Tensor:
-        """Return the features of the pairs of a slice; the shapes are those of `RowStage`."""
         tensors = dict(zip(names, rows, strict=True))
         values = tensors["values"]
         if "columns" in tensors:
@@ -317,7 +301,6 @@ class PairStem(nn.Module):
         return pairs
 
     def _columns(self, batch: Batch) -> list[Tensor]:
-        """Return the inputs of the sinusoidal encoding next to the probabilities, (P, 1 or more) each."""
         kind, columns = batch.rrwp.dtype, []
         ptr, pairs = first_nodes(batch), batch.get("rrwp_index")
         query, key = all_pairs(ptr) if pairs is None else pairs
@@ -420,7 +403,6 @@ class PairFFN(nn.Module):
         scales: Sequence[Tensor],
         call: Callable[[nn.Module, Tensor], Tensor],
     ) -> Tensor:
-        """Return the features of some pairs; the shapes are those of `RowStage`."""
         x = call(self.first_norm, x)
         for number, (norm, mlp) in enumerate(zip(self.norms, self.mlps, strict=True)):
             update = call(mlp, call(norm, x))

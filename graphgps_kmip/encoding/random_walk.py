@@ -1,12 +1,7 @@
 """Random walk encodings: RWSE of nodes, the diagonals of P, ..., P^k with P = D^-1 A, and RWSEEdge of edges.
 
-RWSE: Dwivedi et al. 2022, "Graph Neural Networks with Learnable Structural and Positional Representations" (RWPE). The
-public k-MIP code has an RWSEEdge of edges, of self-loops and of edges to and from two hub nodes; it has no key for the
-numbers of steps and cannot be enabled. Ours has the entries (i, j) of the powers for the edges (i, j) alone.
-
-No power is ever held whole. (P^(a+b))_jj is the dot product of row j of P^a and column j of P^b, so walks of half the
-length do, and in an undirected graph the scaled S = D^-1/2 A D^-1/2 has the same diagonals and equal rows and columns.
-Half a walk stays close to its start: a block of neighbouring nodes needs only the nodes within k/2 hops.
+Dwivedi et al. 2022 (RWPE). No power is ever whole in memory: (P^(a+b))_jj is the dot product of row j of P^a and column
+j of P^b, and half a walk stays close to its start. The public k-MIP code cannot enable its RWSEEdge.
 """
 
 from __future__ import annotations
@@ -14,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -33,7 +28,7 @@ Step = Callable[[Array, int], Array]  # (X, half) -> one step more; half counts 
 
 SMALL = 512  # nodes; a graph up to this size is one dense matrix of walks
 PANEL = 1 << 20  # bytes of one group of small graphs: what the caches of a core hold
-WIDTH = 256  # start nodes of a block: of fewer, calls take most of the time (on a road 1.0 s with 256, 1.7 with 64)
+WIDTH = 256  # start nodes of a block: of fewer, calls take most of the time
 EDGE_WIDTH = 64  # likewise where entries of edges are read
 DENSE = 0.05  # filled entries above which a product with a dense matrix is the faster one
 DENSE_SIZES = range(64, 4097)  # nodes; of fewer, the overhead of a product decides; of more, memory
@@ -98,7 +93,7 @@ class RWSEEdge(TimesEncoding, EdgeEncoding):
     """Probabilities of random walks from one end of an edge to the other."""
 
     kernel: Steps = Steps(times_func="range(1, 21)")
-    num_global: Annotated[int, NATURAL] = 2  # public, and without influence, as the next one: see above
+    num_global: Annotated[int, NATURAL] = 2  # public, and without influence, as the next
     global_edge_dropout: Annotated[float, FRACTION] = 0.2
     norm: ClassVar[bool] = True
 
@@ -135,13 +130,11 @@ def return_probabilities(
     A repeated edge counts as often as it occurs. A walk ends at a node without outgoing edges.
 
     Args:
-        edge_index (Tensor): Edges of one graph, or of several graphs one after another, as in a `Batch`; directed or
-            not.
+        edge_index (Tensor): Edges of one graph, or of several graphs one after another, as in a `Batch`.
         sizes (int or Sequence[int]): Number of nodes of each graph; many small graphs at once are faster.
         times (Sequence[int]): Numbers of steps; the columns come in ascending order, as in the public code.
         dtype (dtype, optional): Of the result and of all sums. (default: ``torch.float32``)
-        memory (int, optional): Bytes that the walks of one block of nodes of a large graph may take, next to some
-            copies of the graph and the result. (default: ``256 << 20``)
+        memory (int, optional): Bytes that the walks of a block of nodes may take. (default: ``256 << 20``)
 
     Shapes: edge_index (2, E) -> (N, len(times)).
 
@@ -178,8 +171,6 @@ def edge_walk_probabilities(
 ) -> Tensor:
     """Return how likely a random walk along the edges, started at i, is at j after each number of steps.
 
-    A walk that is at a neighbour j of i after k steps has not been further away from i than (k + 1) / 2 hops.
-
     Args:
         edge_index (Tensor): Edges (i, j) of one graph, or of several graphs one after another, as in a `Batch`.
         num_nodes (int): N.
@@ -198,8 +189,8 @@ def edge_walk_probabilities(
     adjacency = scipy.sparse.csr_array((np.ones(len(source)), (source, target)), shape=(num_nodes,) * 2)
     pattern = (adjacency + adjacency.T).tocsr()
     degree = adjacency.sum(axis=1)
-    back = (scipy.sparse.diags_array(1 / degree.clip(min=1)) @ adjacency).T.tocsr()  # P^T: walks are columns
-    back = back.astype(numpy_dtype)
+    back = scipy.sparse.diags_array(1 / degree.clip(min=1)) @ adjacency
+    back = back.T.tocsr().astype(numpy_dtype)  # P^T: walks are columns
     by_source = source.argsort(kind="stable")
     first = source[by_source].searchsorted(np.arange(num_nodes + 1))
     values = np.zeros((len(source), len(times)), numpy_dtype)
@@ -227,7 +218,6 @@ def edge_walk_probabilities(
 def _walk_parts(
     adjacency: scipy.sparse.csr_array, sizes: Array, halves: int, dtype: np.dtype, memory: int
 ) -> Iterator[tuple[Array, Iterator[Array]]]:
-    """Yield nodes and the diagonals of their walks, small graphs first (they come first)."""
     matrices = _transitions(adjacency, dtype)
     starts = np.concatenate([[0], np.cumsum(sizes)])
     graph, num_small = 0, int(np.searchsorted(sizes, SMALL, side="right"))
@@ -258,9 +248,7 @@ def _transitions(adjacency: scipy.sparse.csr_array, dtype: np.dtype) -> list[sci
 def _iterate_diagonals(steps: list[Step], start: Array) -> Iterator[Array]:
     """Yield the diagonals of P, P^2, ...; at most four arrays of the size of the walks are alive."""
     left = right = start
-    half = 0
-    while True:
-        half += 1
+    for half in count(1):
         ahead = steps[0](left, half)
         yield np.einsum("...ij,...ij->...j", ahead[..., : right.shape[-2], :], right)
         right = ahead if len(steps) == 1 else steps[1](right, half)
@@ -269,23 +257,23 @@ def _iterate_diagonals(steps: list[Step], start: Array) -> Iterator[Array]:
 
 
 def _walk_small_graphs(matrices: list[scipy.sparse.csr_array], starts: Array) -> Iterator[Array]:
-    """Yield the diagonals of several small graphs: all walks of all of them in one (graphs, nodes, starts) array."""
+    """Yield the diagonals of small graphs, whose walks are one array (graphs, nodes, starts)."""
     sizes = np.diff(starts)
-    count, largest = len(sizes), sizes[-1]
+    number, largest = len(sizes), sizes[-1]
     local = np.concatenate([np.arange(size) for size in sizes])
-    padded = np.repeat(np.arange(count) * largest, sizes) + local
-    shape = (count, largest, largest)
+    padded = np.repeat(np.arange(number) * largest, sizes) + local
+    shape = (number, largest, largest)
     filled = matrices[0].indptr[starts[-1]] - matrices[0].indptr[starts[0]]
 
     def step(matrix: scipy.sparse.csr_array) -> Step:
         entries = matrix[starts[0] : starts[-1]].tocoo()
         row, column = padded[entries.row], padded[entries.col - starts[0]]
         if largest in DENSE_SIZES and filled > DENSE * np.square(sizes).sum():
-            dense = np.zeros((count * largest, largest), matrix.dtype)
+            dense = np.zeros((number * largest, largest), matrix.dtype)
             dense[row, column % largest] = entries.data
             return lambda walks, _: np.matmul(dense.reshape(shape), walks)
-        sparse = scipy.sparse.csr_array((entries.data, (row, column)), shape=(count * largest,) * 2)
-        return lambda walks, _: (sparse @ walks.reshape(count * largest, largest)).reshape(shape)
+        sparse = scipy.sparse.csr_array((entries.data, (row, column)), shape=(number * largest,) * 2)
+        return lambda walks, _: (sparse @ walks.reshape(number * largest, largest)).reshape(shape)
 
     start = np.broadcast_to(np.eye(largest, dtype=matrices[0].dtype), shape)
     for diagonal in _iterate_diagonals([step(matrix) for matrix in matrices], start):
@@ -347,6 +335,5 @@ def _visit_neighbors(pattern: scipy.sparse.csr_array, nodes: Array, seen: Array,
 
 
 def _concatenate_rows(first: Array, rows: Array) -> Array:
-    """Return first[row], ..., first[row + 1] - 1 of one row after the other."""
-    count = (first[rows + 1] - first[rows]).astype(np.int64)
-    return np.arange(count.sum()) + np.repeat(first[rows] - (np.cumsum(count) - count), count)
+    sizes = (first[rows + 1] - first[rows]).astype(np.int64)
+    return np.arange(sizes.sum()) + np.repeat(first[rows] - (np.cumsum(sizes) - sizes), sizes)

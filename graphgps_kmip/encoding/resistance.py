@@ -1,8 +1,7 @@
 """Effective resistance encodings: ERN, an embedding of nodes, and ERE, of edges (Spielman and Srivastava 2008).
 
-The graph is a network of wires of 1 ohm. The resistance between nodes i and j is r_ij = (e_i - e_j)^T L^+ (e_i - e_j),
-L the Laplacian D - A. With the incidence matrix B of the edges, L = B^T B and r_ij = |B L^+ e_i - B L^+ e_j|^2: node i
-gets an embedding of as many numbers as there are edges, and a random projection of these keeps distances (section 4).
+Edges are wires of 1 ohm: r_ij = (e_i - e_j)^T L^+ (e_i - e_j) = |B L^+ e_i - B L^+ e_j|^2 with the Laplacian L = B^T B,
+B the incidence matrix. A random projection of the columns of B L^+ keeps distances (section 4).
 """
 
 from __future__ import annotations
@@ -94,13 +93,9 @@ def effective_resistances(edge_index: Tensor, num_nodes: int, pairs: Tensor) -> 
     r"""Return :math:`r_{ij} = (e_i - e_j)^T L^+ (e_i - e_j)` of each pair (i, j), exactly.
 
     It is infinite between connected components and 0 from a node to itself. Edges count in both directions, once, and
-    self-loops not at all. Cost: one solve for each node of the pairs, a block of them at a time; above `DENSE` nodes
-    with sparse factors, which stay small on road graphs, planar graphs and trees.
+    self-loops not at all. Cost: one solve for each node of the pairs, above `DENSE` nodes with sparse factors.
 
     Shapes: edge_index (2, E), pairs (2, P) -> (P,), float64.
-
-    Raises:
-        InputError: an edge or a pair names a node that does not exist.
     """
     circuit = _Circuit(edge_index, num_nodes)
     first, second = edge_array(pairs, num_nodes, "pairs")
@@ -123,15 +118,11 @@ def effective_resistances(edge_index: Tensor, num_nodes: int, pairs: Tensor) -> 
 def edge_resistances(edge_index: Tensor, num_nodes: int, accuracy: float = 0.1, seed: int = 0) -> Tensor:
     r"""Return the effective resistance of each edge; exactly, except where a projection takes fewer solves.
 
-    A projection to k rows takes k solves, the exact values take N. So graphs of up to :math:`8 \ln(E) / \epsilon^2`
-    nodes (6,000 to 12,000 with the default) get exact values, larger ones sums over so many random rows, which are held
-    one block at a time: right to a factor of 1 +- epsilon (``accuracy``) with high probability. ``seed`` is that of the
-    random signs.
+    Graphs of up to :math:`8 \ln(E) / \epsilon^2` nodes (6,000 to 12,000 with the default) get exact values, larger ones
+    sums over so many random rows: right to a factor of 1 +- epsilon (``accuracy``) with high probability. ``seed`` is
+    that of the random signs.
 
     Shapes: edge_index (2, E) -> (E,), float64.
-
-    Raises:
-        InputError: an edge names a node that does not exist.
     """
     rows = _enough_rows(edge_index.size(1), accuracy)
     if num_nodes <= rows:
@@ -147,13 +138,9 @@ def resistance_embedding(edge_index: Tensor, num_nodes: int, rows: int, rng: np.
     r"""Return the columns of :math:`Z = Q B L^+`, one for each node, Q random signs :math:`\pm 1 / \sqrt{rows}`.
 
     The expectation of :math:`|Z_i - Z_j|^2` is r_ij inside a connected component, over each of which the embedding has
-    mean 0. It depends on the draw: only distances have a meaning, right to a few times sqrt(2 / rows). An isolated node
-    is 0.
+    mean 0. Only distances have a meaning, right to a few times sqrt(2 / rows).
 
     Shapes: edge_index (2, E) -> (N, rows), float64.
-
-    Raises:
-        InputError: an edge names a node that does not exist.
     """
     circuit, embedding = _Circuit(edge_index, num_nodes), np.zeros((num_nodes, rows))
     component = circuit.component
@@ -167,8 +154,7 @@ def resistance_embedding(edge_index: Tensor, num_nodes: int, rows: int, rng: np.
 def embedding_width(num_nodes: int, num_edges: int, accuracy: float) -> int:
     r"""Return the rows of a graph's embedding, :math:`\min(\lceil N / 2 \rceil, \lceil 8 \ln(E) / \epsilon^2 \rceil)`.
 
-    One at least; E directed edges, accuracy epsilon. As in the public code; with its accuracy of 0.1 the first bound
-    wins up to 10,000 nodes, and distances are right to a few times 2 / sqrt(N).
+    One at least; E directed edges, accuracy epsilon, as in the public code.
     """
     return max(1, min(math.ceil(num_nodes / 2), _enough_rows(num_edges, accuracy)))
 
@@ -178,10 +164,9 @@ def _enough_rows(num_edges: int, accuracy: float) -> int:
 
 
 class _Circuit:
-    """The wires of a graph, with one more from the first node of each component to the earth.
+    """The wires of a graph, with a further wire from the first node of each component to the earth.
 
-    That makes L invertible, and as no current flows to the earth where as much enters a component as leaves it, it
-    changes neither resistances nor potentials, but for a constant in each component.
+    That makes L invertible, and changes neither resistances nor potentials, but for a constant in each component.
     """
 
     def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
@@ -217,6 +202,5 @@ def _project(circuit: _Circuit, rows: int, rng: np.random.Generator) -> Iterator
 
 
 def _split_columns(count: int, height: int) -> Iterator[slice]:
-    """Yield slices of 0..count of which each column of that height fits into a block."""
     width = max(1, ENTRIES // max(height, 1))
     yield from (slice(start, min(start + width, count)) for start in range(0, count, width))

@@ -1,11 +1,7 @@
 """Relative random walk probabilities (RRWP): powers I, M, M^2, ... of M = D^-1 A for all pairs of nodes of a graph.
 
-Ma et al. 2023 (GRIT), section 3.1; with K + 1 channels the input of PPGT. They are precomputed and cached on disk, or,
-for data sets of which they would fill the disk, computed for each mini-batch on its device (``where``). The sparse form
-lists the near pairs alone: Cora's 2,708 nodes have 99,596 pairs within 2 hops, and 7.3 million in all.
-
-The public codes differ, and ``channels`` says which one is meant: "K" (GRIT) has I .. M^(K-1) of the graph as it is,
-"K+1" (PPGT) has I .. M^K, and first makes a directed graph undirected, without the number of repeated edges.
+Ma et al. 2023 (GRIT), section 3.1. The public codes differ: ``channels`` "K" (GRIT) has I .. M^(K-1) of the graph as it
+is, "K+1" (PPGT) I .. M^K, and first makes a directed graph undirected, without the number of repeated edges.
 """
 
 from __future__ import annotations
@@ -30,14 +26,11 @@ from graphgps_kmip.registry import register
 
 log = logging.getLogger(__name__)
 GROUP = "posenc_RRWP"
-# Values of a whole data set that ``where: auto`` still stores: ZINC's (0.7 GiB) and not Peptides' (57 GiB). Computing
-# takes 7 ms for a batch of 32 graphs of 23 nodes, 0.3 s for 32 of 150 (33 channels, one thread).
-CACHE_BYTES = 2 << 30
+CACHE_BYTES = 2 << 30  # values of a data set that ``where: auto`` stores: ZINC's (0.7 GiB), not Peptides' (57 GiB)
 GRAPH_BYTES = 4 << 30  # values of one graph: 5,500 nodes with 33 channels in float32
 SPREAD = 1.15  # sizes of graphs whose matrices are multiplied together: at most a third of the entries is padding
 CELLS = 1 << 22  # entries of one matrix of such a group
-# Numbers of a sparse graph's nodes times some queries, of which k_hop + 2 matrices are held: 64 MiB each in float64.
-BLOCK_NUMBERS = 1 << 23
+BLOCK_NUMBERS = 1 << 23  # of a sparse graph's nodes times some queries: k_hop + 2 matrices of 64 MiB in float64
 PRECISIONS = {"float32": torch.float32, "float64": torch.float64}
 SETTINGS = ("ksteps", "add_identity", "sym_norm", "k_hop", "dual_direction", "channels", "precision", "sparse")
 
@@ -53,14 +46,12 @@ class RRWP(PositionalEncoding):
         ksteps (int, optional): K, at least 1. (default: 21)
         add_identity (bool, optional): The first channel is I. (default: ``True``)
         sym_norm (bool, optional): M = D^-1/2 A D^-1/2 in place of D^-1 A. (default: ``False``)
-        k_hop (int, optional): Pairs whose first k_hop + 1 channels sum to 0 have zeros in all; -1: none.
-            (default: -1)
-        dual_direction (bool, optional): Append the powers of the reversed graph, without a second I; a directed graph
-            then stays one. (default: ``False``)
+        k_hop (int, optional): Pairs whose first k_hop + 1 channels sum to 0 have zeros in all; -1: none. (default: -1)
+        dual_direction (bool, optional): Append the powers of the reversed graph, without I. (default: ``False``)
         channels (str, optional): ``"K"`` or ``"K+1"``, see the head of this file; ours. (default: ``"K"``)
         precision (str, optional): ``"float32"`` or ``"float64"``, of all sums; ours. (default: ``"float32"``)
-        where (str, optional): ``"cache"``: computed before training, kept on disk; ``"batch"``: for each mini-batch, on
-            its device; ``"auto"``: in batches if a data set has more than `CACHE_BYTES`; ours. (default: ``"auto"``)
+        where (str, optional): ``"cache"``: computed before training, stored on disk; ``"batch"``: for each mini-batch,
+            on its device; ``"auto"``: in batches above `CACHE_BYTES`; ours. (default: ``"auto"``)
         sparse (bool, optional): Only the pairs that k_hop keeps have rows; ours. (default: ``False``)
 
     Raises:
@@ -147,9 +138,8 @@ class RRWP(PositionalEncoding):
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
         """Return GRIT's linear maps of RRWP, of a node to x and of pairs to pair_attr; of raw features before them."""
-        features = [] if dim_x is None else [LinearNodeEncoder(dim_x, dim)]
         linear = RRWPLinear(self.num_channels, dim, self)
-        return nn.Sequential(*features, linear) if features else linear
+        return linear if dim_x is None else nn.Sequential(LinearNodeEncoder(dim_x, dim), linear)
 
 
 def rrwp(edge_index: Tensor, num_nodes: int, walks: RRWP = RRWP()) -> Tensor:  # noqa: B008 (frozen)
@@ -157,8 +147,7 @@ def rrwp(edge_index: Tensor, num_nodes: int, walks: RRWP = RRWP()) -> Tensor:  #
 
     .. math:: P_{ij} = [I, M, M^2, \dots]_{ij}, \qquad M = D^{-1} A
 
-    Repeated edges add up, self loops count once; the row of a node without edges is 0. No gradient flows. All else as
-    of `batched_rrwp`.
+    Repeated edges add up, self loops count once; the row of a node without edges is 0. No gradient flows.
 
     Shapes: edge_index (2, E) -> (N * N, C); pair (i, j), query i and key j, in row i * N + j.
     """
@@ -168,8 +157,6 @@ def rrwp(edge_index: Tensor, num_nodes: int, walks: RRWP = RRWP()) -> Tensor:  #
 @torch.no_grad()
 def batched_rrwp(edge_index: Tensor, ptr: Tensor, walks: RRWP) -> tuple[Tensor, Tensor]:
     """Return the values of `rrwp` and the degrees of all graphs of a mini-batch, computed on its device.
-
-    Graphs of about the same size are multiplied together, so that padding stays small.
 
     Args:
         edge_index (Tensor): Edges (source, target) inside graphs, in node numbers of the batch.
@@ -256,7 +243,6 @@ def _adjacency(edge_index: Tensor, graph: Tensor, ptr: Tensor, numbers: Tensor, 
 
 @functools.cache
 def _warn_of_directed_graphs() -> None:
-    """Log it once in a process."""
     log.warning(
         "posenc_RRWP: directed graphs are made undirected first, as in the public code of PPGT: set "
         "posenc_RRWP.dual_direction True, or channels K, to keep the directions"
@@ -264,7 +250,6 @@ def _warn_of_directed_graphs() -> None:
 
 
 def _channels(counts: Tensor, walks: RRWP) -> list[Tensor]:
-    """Return the matrix of each channel, (G, n, n) -> C times (G, n, n)."""
     identity = torch.eye(counts.size(1), dtype=counts.dtype, device=counts.device).expand_as(counts)
     channels = [identity] if walks.add_identity else []
     for adjacency in (counts, counts.mT)[: 1 + walks.dual_direction]:
@@ -278,7 +263,6 @@ def _channels(counts: Tensor, walks: RRWP) -> list[Tensor]:
 
 
 def _inverse_degree(degree: Tensor, walks: RRWP) -> Tensor:
-    """Return D^-1, or D^-1/2 for a factor on either side; 0 for a node of degree 0."""
     return torch.where(degree > 0, degree.pow(-0.5 if walks.sym_norm else -1), 0)
 
 
@@ -286,15 +270,10 @@ def _inverse_degree(degree: Tensor, walks: RRWP) -> Tensor:
 def sparse_rrwp(edge_index: Tensor, ptr: Tensor, walks: RRWP) -> tuple[Tensor, Tensor, Tensor]:
     """Return the values of `batched_rrwp` of the pairs that ``walks.k_hop`` keeps, these pairs, and the degrees.
 
-    Each graph is computed by itself, for few and large ones: the channels of some queries at a time, by products with a
-    sparse matrix. Time is that of N E numbers for each channel, memory that of the result and some `BLOCK_NUMBERS`.
-    Arguments are those of `batched_rrwp`.
+    Graphs are computed one by one, the channels of some queries at a time. Time is that of N E numbers for each
+    channel. Arguments and errors are those of `batched_rrwp`.
 
-    Shapes: edge_index (2, E), ptr (B + 1,) -> values (P, C); pairs (2, P), query first, in increasing order; degrees
-        (N,) int64.
-
-    Raises:
-        InputError: an edge leaves its graph, or the values of a graph take more than `GRAPH_BYTES`.
+    Shapes: edge_index (2, E), ptr (B + 1,) -> values (P, C); pairs (2, P), query first, ascending; degrees (N,) int64.
     """
     of_edge = _graphs_of_nodes(edge_index, ptr)[edge_index[0]]
     values = [torch.empty(0, walks.num_channels, dtype=walks.dtype, device=ptr.device)]
@@ -320,7 +299,7 @@ def sparse_rrwp(edge_index: Tensor, ptr: Tensor, walks: RRWP) -> tuple[Tensor, T
 
 
 def _adjacency_entries(edge_index: Tensor, num_nodes: int, walks: RRWP) -> tuple[Tensor, Tensor, Tensor]:
-    """Return row and column of the adjacency matrix's entries, increasing, and how many edges each is: (E,) each."""
+    """Return row and column of the adjacency matrix's entries, ascending, and how many edges each is: (E,) each."""
     keys, count = (edge_index[0] * num_nodes + edge_index[1]).unique(return_counts=True)
     row, column = keys // max(1, num_nodes), keys % max(1, num_nodes)
     if walks.undirected:
@@ -336,12 +315,11 @@ def _transposed_step(row: Tensor, column: Tensor, count: Tensor, num_nodes: int,
     """Return the sparse matrix M^T, (N, N), with M = D^-1 A, or D^-1/2 A D^-1/2."""
     scale = _inverse_degree(count.new_zeros(num_nodes).index_add(0, row, count), walks)
     entries = count * scale[row] * (scale[column] if walks.sym_norm else 1)
-    index, shape = torch.stack([column, row]), (num_nodes, num_nodes)
-    return torch.sparse_coo_tensor(index, entries, shape, check_invariants=False).coalesce()
+    index = torch.stack([column, row])
+    return torch.sparse_coo_tensor(index, entries, (num_nodes, num_nodes), check_invariants=False).coalesce()
 
 
 def _near_pairs(queries: Tensor, steps: list[Tensor], num_nodes: int, walks: RRWP) -> tuple[Tensor, Tensor]:
-    """Return the near pairs of some queries (2, p) and their values (p, C)."""
     channels = _channels_of_queries(queries, steps, num_nodes, walks)
     nearest = list(islice(channels, walks.k_hop + 1))  # they decide which pairs are near
     query, key = (sum(nearest) > 0).T.nonzero(as_tuple=True)  # query by query
@@ -366,9 +344,6 @@ def _channels_of_queries(queries: Tensor, steps: list[Tensor], num_nodes: int, w
 
 def with_rrwp(batch: Batch, encoding: RRWP) -> Batch:
     """Return the batch with ``rrwp`` (P, C) and ``rrwp_degree`` (N,), computed now where it comes without them.
-
-    Sparse values are those of the pairs ``rrwp_index`` (2, P), others those of all pairs. The encoding says whether
-    they may be computed here.
 
     Raises:
         InputError: they are missing and not to be computed here, or are of other pairs or channels.
@@ -401,8 +376,7 @@ class RRWPLinear(nn.Module):
 
     .. math:: x_i' = x_i + W_1 P_{ii}, \qquad e_{ij} = W_2 P_{ij}
 
-    without biases, Xavier uniform at the start (GRIT's ``rrwp_linear`` encoders). `GRITAttention` adds the features of
-    edges, which are encoded later, to those of their pairs.
+    without biases, Xavier uniform at the start (GRIT's ``rrwp_linear`` encoders).
 
     Args:
         num_channels (int): Width C of RRWP.
@@ -434,8 +408,7 @@ class RRWPLinear(nn.Module):
 def diagonal(values: Tensor, ptr: Tensor, index: Tensor | None = None) -> Tensor:
     """Return the rows of the pairs (i, i): (P, C) -> (N, C).
 
-    The values are of all pairs, graph by graph, query by query, or of the pairs ``index`` (2, P), where a node that is
-    not in the list has zeros. ``ptr`` is the first node of each graph, and the number of nodes at the end.
+    The values are of all pairs, or of the pairs ``index`` (2, P), where a node that is not in the list has zeros.
     """
     number = int(host_copy(ptr)[-1])
     if index is not None:

@@ -1,8 +1,7 @@
 """SVD encoding: a low-rank factor of a matrix of pairs of nodes, as columns of the node features.
 
-GECO (Sancak et al., appendix B.1) has no place for relative encodings of pairs: it appends a factor of rank d_r of
-their N x N matrix, from a truncated singular value decomposition, to the features. EGT (Hussain et al. 2022) has such
-factors of the adjacency matrix. Scale, sides and matrix are not stated by GECO: they are options here.
+GECO (Sancak et al., appendix B.1), and EGT (Hussain et al. 2022) of the adjacency matrix. Scale, sides and matrix are
+not stated by GECO: they are options here.
 """
 
 from __future__ import annotations
@@ -40,8 +39,7 @@ class SVD(NodeEncoding):
         matrix (str, optional): M, a key of `MATRICES`. (default: ``"adjacency"``)
         steps (int, optional): Steps of the matrix ``random_walk``. (default: 4)
         scale (str, optional): Power of the singular values in both factors, of `SCALES`. (default: ``"root"``)
-        sides (str, optional): ``"left"``, or ``"both"`` for d_r columns of the right factor, too: those of a directed
-            graph tell sources from targets. (default: ``"left"``)
+        sides (str, optional): ``"left"``, or ``"both"`` for d_r columns of the right factor, too. (default: ``"left"``)
     """
 
     rank: Annotated[int, whole(1, 10_000)] = 16
@@ -69,8 +67,7 @@ class SVD(NodeEncoding):
 class SVDEncoder(nn.Module):
     """Map the precomputed factor of a node to ``dim_pe`` columns of its features, with random signs in training.
 
-    Singular vectors have no sign: in training each is flipped with probability 1/2, left and right ones together (one
-    draw per batch and vector, as `LapPEEncoder` does).
+    They are one draw per batch and singular vector, left and right together, as those of `LapPEEncoder`.
 
     Shapes: batch.x (N, dim_x), batch.pestat_SVD (N, d_r or 2 d_r) -> batch.x (N, C), in the dtype of the weights.
     """
@@ -96,11 +93,9 @@ def svd_factors(
     .. math:: M \approx U \Sigma V^T, \qquad F = U \Sigma^{1/2}, \quad G = V \Sigma^{1/2}
 
     with the d_r largest singular values. They are determined up to the sign of each column, the same of both factors,
-    and where a singular value repeats up to a rotation; of a symmetric matrix they are eigenvectors, so that the values
-    :math:`\pm\lambda`, which all bipartite graphs have, do not mix: the positive one comes first. Components of the
-    graph are decomposed one by one. No gradients.
-
-    Options are those of `SVD`. A repeated edge counts once. Columns after the numerical rank of M, or after N, are 0.
+    and where a singular value repeats up to a rotation; of a symmetric matrix they are eigenvectors, and of the values
+    :math:`\pm\lambda` the positive comes first. Options are those of `SVD`. A repeated edge counts once. Columns after
+    the numerical rank of M, or after N, are 0. No gradients.
 
     Shapes: edge_index (2, E) -> F (N, d_r), G (N, d_r), float64, on the CPU.
 

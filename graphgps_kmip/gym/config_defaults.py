@@ -18,7 +18,7 @@ from graphgps_kmip.compat.public_faults import FAULTS
 from graphgps_kmip.data.graph_changes import AS_GIVEN, ORDERS
 from graphgps_kmip.data.layer_loader import LAYER_SAMPLERS
 from graphgps_kmip.encoding.expander_graph import ALGORITHMS
-from graphgps_kmip.encoding.positional_encoding import option_keys, own_options
+from graphgps_kmip.encoding.positional_encoding import option_defaults, option_keys
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.expressivity.brec_protocol import PROTOCOLS
 from graphgps_kmip.networks.network_settings import GRAPHGYM_DEFAULTS, NETWORK_DEFAULTS
@@ -152,7 +152,7 @@ def enter_group(node: CfgNode, spec: Spec) -> None:
             f"register {spec.kind}: {spec.name!r} would need the key {spec.group}, which is taken: rename it"
         )
     is_encoding = spec.kind == "encoding"
-    options = own_options(spec.component) if is_encoding else {name: p.default for name, p in spec.options.items()}
+    options = option_defaults(spec.component) if is_encoding else {name: p.default for name, p in spec.options.items()}
     node[leaf] = CfgNode(({"enable": False} if is_encoding else {}) | options)
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATv2Conv
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.message_passing import refuse_encoding, required_edge_attr, with_own_loops
+from graphgps_kmip.mpnn.message_passing import refuse_encoding, replace_self_loops, required_edge_attr
 from graphgps_kmip.mpnn.summed_convolutions import SummedGAT
 from graphgps_kmip.ranges import HEADS
 from graphgps_kmip.registry import register
@@ -35,8 +35,7 @@ class GAT(nn.Module):
         use_edge_attr (bool, optional): use the edge features e. False in the public k-MIP code's networks of GAT only.
             (default: True)
 
-    Shapes:
-        x (N, C), edge_index (2, E), edge_attr (E, C) -> (N, C), edge_attr as given.
+    Shapes: x (N, C), edge_index (2, E), edge_attr (E, C) -> (N, C), edge_attr as given.
 
     Raises:
         ValueError: heads do not divide C; when called: edge_attr is None although it is used, or an encoding is given.
@@ -72,7 +71,7 @@ class GAT(nn.Module):
         used = (
             required_edge_attr(f"{type(self).__name__} with use_edge_attr", edge_attr) if self.use_edge_attr else None
         )
-        looped = (edge_index, used) if self.loops_inside else with_own_loops(edge_index, used, len(x))
+        looped = (edge_index, used) if self.loops_inside else replace_self_loops(edge_index, used, len(x))
         return self.conv(x, *looped), edge_attr
 
 

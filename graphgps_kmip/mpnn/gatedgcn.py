@@ -1,8 +1,7 @@
 r"""GatedGCN message passing with edge features (Bresson and Laurent 2017; the form of k-MIP thesis section 2.5).
 
-On a CPU fused C loops (``native/gated_sum.c``) read and write each row of an edge once in a pass, where tensor
-operations pass over it some ten times; norm, ReLU, dropout and residual of the edges are part of them. Elsewhere the
-sums over edges walk chunks of edges. Either way only gates and values are kept for the backward pass.
+On a CPU fused C loops (``native/gated_sum.c``) read and write each row of an edge once in a pass; elsewhere the sums
+over edges walk chunks of edges. Either way only gates and values are stored for the backward pass.
 """
 
 from __future__ import annotations
@@ -35,23 +34,18 @@ class GatedGCN(nn.Module):
         e_{ij}' &= e_{ij} + \mathrm{drop}(\mathrm{act}(\mathrm{BN}(g_{ij})))
 
     where j runs over the in-neighbours of i, and r is 1, or the gate of EquivStableLapPE (see `DistanceGate`). All five
-    linear maps have biases. Per edge, the gate g and the input of the edge update are kept for the backward pass.
+    linear maps have biases.
 
     Args:
         dim (int): width C of nodes and edges.
         dropout (float, optional): probability, on both updates. (default: 0.0)
         act (callable, optional): builds the activation. (default: ReLU)
-        residual (bool, optional): add ``x`` to the node update. Off in the public k-MIP code (methods: "three public
-            codes differ"). (default: True)
+        residual (bool, optional): add ``x`` to the node update; off in the public k-MIP code. (default: True)
         edge_residual (bool, optional): add ``edge_attr`` to the edge update. (default: True)
-        outer_residual (bool, optional): leave the residual of nodes to the layer around this one, as other message
-            passing does; needs ``residual`` False. (default: False)
-        equivstable_pe (bool, optional): gate by the distance of source and target node in ``encoding``.
-            (default: False)
+        outer_residual (bool, optional): leave the residual of nodes to the layer around this one. (default: False)
+        equivstable_pe (bool, optional): gate by the distance of source and target in ``encoding``. (default: False)
 
-    Shapes:
-        x (N, C), edge_index (2, E) as (source j, target i), edge_attr (E, C), encoding like x
-        -> (N, C), (E, C).
+    Shapes: x (N, C), edge_index (2, E) as (source j, target i), edge_attr (E, C), encoding like x -> (N, C), (E, C).
 
     Raises:
         ValueError: both residuals; when called: edge_attr is None, or encoding does not fit ``equivstable_pe``.
@@ -115,52 +109,18 @@ class GatedGCN(nn.Module):
         return self.A(x) + weighted / (normaliser + EPS), gate
 
     def _join_maps(self) -> tuple[Tensor, Tensor]:
-        """Return weights (4 C, C) and biases (4 C) of A, D, B and E, C's bias with D's.
-
-        C's bias is the same for all edges into a node, so that its gradient is a sum over nodes, not edges.
-        """
-        maps = self.A, self.D, self.B, self.E
-        biases = self.A.bias, self.D.bias + self.C.bias, self.B.bias, self.E.bias
-        return torch.cat([linear_map.weight for linear_map in maps]), torch.cat(biases)
+        """Return weights (4 C, C) and biases (4 C) of A, D, B and E, C's bias with D's: its gradient is per node."""
+        weights = [linear_map.weight for linear_map in (self.A, self.D, self.B, self.E)]
+        return torch.cat(weights), torch.cat([self.A.bias, self.D.bias + self.C.bias, self.B.bias, self.E.bias])
 
     def _update(self, value: Tensor, norm: nn.Module, residual: Tensor | None) -> Tensor:
         new = self.dropout(self.act(norm(value)))
         return new if residual is None else residual + new
 
 
-def gated_sum(
-    gate: Tensor, value: Tensor, factor: Tensor | None, source: Tensor, target: Tensor, num_targets: int
-) -> tuple[Tensor, Tensor]:
-    r"""Sum gated values, and the gates themselves, over the edges into each node.
-
-    .. math::
-        w_e = f_e \, \sigma(g_e), \qquad
-        \mathrm{total}_i = \sum_{e: t(e) = i} w_e \odot v_{s(e)}, \qquad
-        \mathrm{normaliser}_i = \sum_{e: t(e) = i} w_e
-
-    Gradients flow to gate, value and factor. Sums are taken in float32 at least; on a CPU they repeat bit for bit. A
-    node without edges gets zeros.
-
-    Args:
-        gate (Tensor): g, before the sigmoid.
-        value (Tensor): v, of the source nodes.
-        factor (Tensor or None): f, a further factor of each edge, or None for 1.
-        source (Tensor): s, row of value.
-        target (Tensor): t, row of the result.
-        num_targets (int): rows N of the result.
-
-    Shapes:
-        gate (E, C), value (M, C), factor (E, 1), source and target (E,) -> (N, C), (N, C).
-
-    Cost: O(E C) time; beside its inputs it holds O(N C) and chunks of `CHUNK_BYTES`.
-    """
-    return _gated_sum(gate, value, factor, source, target, num_targets)
-
-
 def _sums(
     gate: Tensor, value: Tensor, factor: Tensor | None, source: Tensor, target: Tensor, num_targets: int
 ) -> tuple[Tensor, Tensor]:
-    """Walk the chunks, adding to both sums."""
     total = gate.new_zeros(num_targets, gate.size(1), dtype=_wide(gate))
     normaliser = torch.zeros_like(total)
     for part in _chunks(gate):
@@ -217,7 +177,10 @@ _gated_sum_backward = operator(
     _sums_back,
     lambda grad_total, grad_normaliser, gate, value, factor, *_: new_tensors(gate, value, factor),  # noqa: ARG005
 )
-_gated_sum = operator(
+# Sums over the edges into each node, total_i = sum_e w_e v_{s(e)} and normaliser_i = sum_e w_e, w_e = f_e sigmoid(g_e):
+# of gate g (E, C), value v (M, C), factor f (E, 1) or None, source s and target (E,); (N, C) each. They are taken in
+# float32 at least; on a CPU they repeat bit for bit.
+gated_sum = operator(
     "gated_sum(Tensor gate, Tensor value, Tensor? factor, Tensor source, Tensor target, SymInt num_targets) "
     "-> (Tensor, Tensor)",
     _sums,
@@ -234,6 +197,5 @@ def _wide(gate: Tensor) -> torch.dtype:
 
 
 def _chunks(gate: Tensor) -> Iterator[slice]:
-    """Slices of edges, as many at a time as `CHUNK_BYTES` allow."""
     step = max(1, CHUNK_BYTES // max(1, gate.size(1) * _wide(gate).itemsize))
     return (slice(start, start + step) for start in range(0, gate.size(0), step))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from torch import Tensor, nn
 
-from graphgps_kmip.mpnn.message_passing import NodeConvolution, refuse_encoding, with_own_loops
+from graphgps_kmip.mpnn.message_passing import NodeConvolution, refuse_encoding, replace_self_loops
 from graphgps_kmip.mpnn.summed_convolutions import SummedAPPNP, SummedGCN, SummedSAGE
 from graphgps_kmip.ranges import FRACTION, Range
 from graphgps_kmip.registry import register
@@ -21,16 +21,7 @@ class GCN(NodeConvolution):
 
     with degrees d that count the edges into a node and its self loop.
 
-    Args:
-        dim (int): width C.
-        dropout (float, optional): not used, for a common signature. (default: 0.0)
-        act (callable, optional): not used, for a common signature. (default: ReLU)
-
-    Shapes:
-        x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
-
-    Raises:
-        ValueError: an encoding is given.
+    Arguments, shapes and errors are those of `NodeConvolution`.
     """
 
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002
@@ -41,7 +32,7 @@ class GCN(NodeConvolution):
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
-        looped, _ = with_own_loops(edge_index, None, len(x))
+        looped, _ = replace_self_loops(edge_index, None, len(x))
         return super().forward(x, looped, None, encoding)[0], edge_attr
 
 
@@ -53,9 +44,8 @@ class APPNP(nn.Module):
         h_i = W x_i + b, \qquad z_i^{(0)} = h_i, \qquad
         z_i^{(k+1)} = (1 - \alpha) \textstyle\sum_{j \in N(i) \cup \{i\}} z_j^{(k)} / \sqrt{d_j d_i} + \alpha h_i
 
-    with degrees d that count the edges into a node and its self loop, as those of GCN. One layer reads nodes that are K
-    edges away and keeps a part of each node's own features, without more parameters: for few labelled nodes, in a
-    network of one layer. The published network has the steps behind all of its linear maps, on the class scores.
+    with degrees d that count the edges into a node and its self loop. The published network has the steps after all of
+    its linear maps, on the class scores.
 
     Args:
         dim (int): width C.
@@ -64,8 +54,7 @@ class APPNP(nn.Module):
         steps (int, optional): number K of steps, at least 1. (default: 10)
         alpha (float, optional): the part alpha of a node's own features, 0 to 1. (default: 0.1)
 
-    Shapes:
-        x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
+    Shapes: x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
 
     Raises:
         ValueError: an encoding is given.
@@ -91,7 +80,7 @@ class APPNP(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
         refuse_encoding("APPNP", encoding)
-        looped, _ = with_own_loops(edge_index, None, len(x))
+        looped, _ = replace_self_loops(edge_index, None, len(x))
         return self.conv(self.linear(x), looped), edge_attr
 
 
@@ -101,19 +90,10 @@ class GraphSAGE(NodeConvolution):
 
     .. math:: x_i' = b + W_1 x_i + W_2 \, \mathrm{mean}_{j \in N(i)} x_j
 
-    as in Hamilton et al. 2017 (algorithm 1, line 5, with the mean of all neighbours); their line 7, which scales each
-    node to norm 1, is left out, as in torch_geometric's default and in "tuned GNN" tables (Luo et al. 2024).
+    as in Hamilton et al. 2017 (algorithm 1, line 5, with the mean of all neighbours), without their line 7, which
+    scales each node to norm 1.
 
-    Args:
-        dim (int): width C.
-        dropout (float, optional): not used, for a common signature. (default: 0.0)
-        act (callable, optional): not used, for a common signature. (default: ReLU)
-
-    Shapes:
-        x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
-
-    Raises:
-        ValueError: an encoding is given.
+    Arguments, shapes and errors are those of `NodeConvolution`.
     """
 
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002

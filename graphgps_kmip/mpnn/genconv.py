@@ -27,8 +27,7 @@ class GENConv(nn.Module):
         dropout (float, optional): not used, for a common signature. (default: 0.0)
         act (callable, optional): not used, for a common signature. (default: ReLU)
 
-    Shapes:
-        x (N, C), edge_index (2, E), edge_attr (E, C) or None -> (N, C), edge_attr as given.
+    Shapes: x (N, C), edge_index (2, E), edge_attr (E, C) or None -> (N, C), edge_attr as given.
 
     Raises:
         ValueError: an encoding is given.

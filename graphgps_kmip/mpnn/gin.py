@@ -1,7 +1,4 @@
-"""GIN (Xu et al. 2019) and GINE (GIN with edge features, Hu et al. 2020) message passing.
-
-GINE optionally has the gate of EquivStableLapPE (Wang et al. 2022).
-"""
+"""GIN (Xu et al. 2019) and GINE (GIN with edge features, Hu et al. 2020) message passing."""
 
 from __future__ import annotations
 
@@ -33,8 +30,7 @@ class GIN(NodeConvolution):
         dropout (float, optional): not used, for a common signature. (default: 0.0)
         act (callable, optional): builds the activation inside. (default: ReLU)
 
-    Shapes:
-        x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
+    Shapes: x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
 
     Raises:
         ValueError: an encoding is given.
@@ -73,12 +69,9 @@ class GINE(nn.Module):
         act (Act, optional): builds the activation of the inner network. (default: ReLU)
         inner (str, optional): mlp (Linear, act, Linear), mlp_dropout (the same with a dropout after act and at the
             end), or norm_linear (BatchNorm, Linear). (default: "mlp")
-        equivstable_pe (bool, optional): gate by the distance of source and target node in ``encoding``.
-            (default: False)
+        equivstable_pe (bool, optional): gate by the distance of source and target in ``encoding``. (default: False)
 
-    Shapes:
-        x (N, C), edge_index (2, E), edge_attr (E, C), encoding like x
-        -> (N, C), edge_attr as given.
+    Shapes: x (N, C), edge_index (2, E), edge_attr (E, C), encoding like x -> (N, C), edge_attr as given.
 
     Raises:
         ValueError: an unknown inner network; when called: edge_attr is None, encoding does not fit ``equivstable_pe``.
@@ -108,11 +101,11 @@ class GINE(nn.Module):
         return self.inner(self._with_messages(x, x, edge_index, edge_attr, encoding)), edge_attr
 
     def _with_messages(
-        self, own: Tensor, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None
+        self, nodes: Tensor, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None
     ) -> Tensor:
-        """Return ``own`` (N, C) with the messages into each node added."""
+        """Return ``nodes`` (N, C) with the messages into each node added."""
         edge_attr = required_edge_attr("GINE", edge_attr)
         source, target = edge_index
         factor = factor_of("GINE", self.gate, encoding, edge_index)
         message = torch.relu(x.index_select(0, source) + edge_attr)
-        return own + scatter(message if factor is None else message * factor, target, dim_size=own.size(0))
+        return nodes + scatter(message if factor is None else message * factor, target, dim_size=nodes.size(0))

@@ -1,8 +1,4 @@
-"""Parts of message passing layers: errors, wrappers of torch_geometric's convolutions, distance gate, self loops.
-
-The gate is that of EquivStableLapPE (Wang et al. 2022, the PEG layer). Self loops of the data are dropped and every
-node gets one, without waiting for a GPU.
-"""
+"""Parts of message passing layers: errors, wrappers of torch_geometric's convolutions, distance gate, self loops."""
 
 from __future__ import annotations
 
@@ -18,11 +14,7 @@ from graphgps_kmip.ops.host_copies import compute_once, host_copy
 
 
 def required_edge_attr(layer: str, edge_attr: Tensor | None) -> Tensor:
-    """Return the edge features of a layer that needs them.
-
-    Raises:
-        ValueError: they are None.
-    """
+    """Return the edge features of a layer that needs them; ValueError where there are none."""
     if edge_attr is None:
         raise InputError(
             f"{layer} needs edge features, and this data has none: "
@@ -32,11 +24,7 @@ def required_edge_attr(layer: str, edge_attr: Tensor | None) -> Tensor:
 
 
 def refuse_encoding(layer: str, encoding: Tensor | None) -> None:
-    """Refuse an encoding that a layer does not read.
-
-    Raises:
-        ValueError: it is not None.
-    """
+    """Raise ValueError where a layer is given an encoding that it does not read."""
     if encoding is not None:
         raise InputError(
             f"{layer} does not read EquivStableLapPE here: only GatedGCN and GINE do, built with equivstable_pe=True"
@@ -46,8 +34,12 @@ def refuse_encoding(layer: str, encoding: Tensor | None) -> None:
 class NodeConvolution(nn.Module):
     """Base of layers around one torch_geometric convolution, `conv`, that reads neither edge features nor encodings.
 
-    Shapes:
-        x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
+    Args:
+        dim (int): width C.
+        dropout (float, optional): not used, for a common signature. (default: 0.0)
+        act (callable, optional): not used, for a common signature. (default: ReLU)
+
+    Shapes: x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
 
     Raises:
         ValueError: an encoding is given.
@@ -69,19 +61,18 @@ class PlainConv(nn.Module):
     Args:
         conv (Module): ``(x, edge_index) -> x``.
 
-    Shapes:
-        x (N, C), edge_index (2, E), edge_attr anything -> (N, C'), edge_attr as given.
+    Shapes: x (N, C), edge_index (2, E), edge_attr anything -> (N, C'), edge_attr as given.
     """
 
     def __init__(self, conv: nn.Module) -> None:
         super().__init__()
-        self.conv, self.own_loops = conv, bool(getattr(conv, "add_self_loops", False))
-        if self.own_loops:  # added here: in the convolution the host would wait for the device
+        self.conv, self.adds_loops = conv, bool(getattr(conv, "add_self_loops", False))
+        if self.adds_loops:  # added here: in the convolution the host would wait for the device
             conv.add_self_loops = False
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Return new node features, and the edge features as they are."""
-        used = with_own_loops(edge_index, None, x.size(0))[0] if self.own_loops else edge_index
+        used = replace_self_loops(edge_index, None, x.size(0))[0] if self.adds_loops else edge_index
         return self.conv(x, used), edge_attr
 
 
@@ -90,17 +81,13 @@ class DistanceGate(nn.Module):
 
     .. math:: r_{ij} = \sigma(w_2^T \, \mathrm{act}(w_1 \lVert p_i - p_j \rVert^2 + b_1) + b_2)
 
-    Distances, and so the gate, are invariant to signs and bases of the eigenvectors.
+    It is invariant to signs and bases of the eigenvectors (EquivStableLapPE, Wang et al. 2022).
 
     Args:
         dim (int): hidden width.
         act (callable, optional): builds the activation. (default: ReLU)
 
-    Shapes:
-        encoding (N, P), edge_index (2, E) -> (E, 1).
-
-    Raises:
-        ValueError: encoding is None.
+    Shapes: encoding (N, P), edge_index (2, E) -> (E, 1).
     """
 
     def __init__(self, dim: int, act: Callable[[], nn.Module] = nn.ReLU) -> None:
@@ -120,32 +107,24 @@ class DistanceGate(nn.Module):
 
 
 def factor_of(layer: str, gate: DistanceGate | None, encoding: Tensor | None, edge_index: Tensor) -> Tensor | None:
-    """Return the gate of each edge (E, 1), or None for a layer that was built without one.
-
-    Raises:
-        ValueError: an encoding without a gate, or a gate without an encoding.
-    """
-    if gate is None:
-        return refuse_encoding(layer, encoding)
-    return gate(encoding, edge_index)
+    """Return the gate of each edge (E, 1), or None without one; ValueError for an encoding or a gate alone."""
+    return refuse_encoding(layer, encoding) if gate is None else gate(encoding, edge_index)
 
 
-def with_own_loops(edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor | None]:
-    """Replace the self loops of a graph by one for each node, behind all other edges.
+def replace_self_loops(edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor | None]:
+    """Replace the self loops of a graph by one for each node, after all other edges.
 
-    What ``GATConv`` and ``GCNConv`` of torch_geometric do with ``add_self_loops=True``. There the host waits for the
-    device in each layer, to learn how many loops there were; here it counts them in its own copy of the edges. Layers
-    that are given the same tensor of edges share the result.
+    As ``GATConv`` and ``GCNConv`` of torch_geometric with ``add_self_loops=True``, but the host does not wait for the
+    device. Layers that are given the same tensor of edges share the result.
 
     Args:
         edge_index (Tensor): edges (source, target).
         edge_attr (Tensor or None): edge features; a new loop has the mean of those of the other edges into its node.
         num_nodes (int): N.
 
-    Shapes:
-        edge_index (2, E), edge_attr (E, C) -> (2, E' + N), (E' + N, C), E' edges that are no loops.
+    Shapes: edge_index (2, E), edge_attr (E, C) -> (2, E' + N), (E' + N, C), E' edges that are no loops.
     """
-    rows, looped = compute_once(edge_index, ("own loops", num_nodes), partial(_looped, edge_index, num_nodes))
+    rows, looped = compute_once(edge_index, ("self loops", num_nodes), partial(_looped, edge_index, num_nodes))
     if edge_attr is None:
         return looped, None
     if rows is not None:
@@ -154,10 +133,10 @@ def with_own_loops(edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int)
 
 
 def _looped(edge_index: Tensor, num_nodes: int) -> tuple[Tensor | None, Tensor]:
-    """Return which edges are no loops, None where all are, and these edges with the new loops behind them."""
+    """Return which edges are no loops, None where all are none, and these edges followed by the new loops."""
     source, target = host_copy(edge_index)
-    kept, rows = int((source != target).sum()), None
-    if kept < edge_index.size(1):
-        rows = torch.nonzero_static(edge_index[0] != edge_index[1], size=kept).squeeze(1)
+    size, rows = int((source != target).sum()), None
+    if size < edge_index.size(1):
+        rows = torch.nonzero_static(edge_index[0] != edge_index[1], size=size).squeeze(1)
         edge_index = edge_index[:, rows]
     return rows, add_self_loops(edge_index, num_nodes=num_nodes)[0]

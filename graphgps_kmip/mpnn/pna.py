@@ -24,7 +24,7 @@ class PNA(nn.Module):
         x_i' = W_3 W_2 [x_i, \mathrm{mean}_j m_{ij}, \max_j m_{ij}, \textstyle\sum_j m_{ij}]
 
     all linear maps with biases; a node without edges gets zeros from all three. Differs from the paper: the only scaler
-    is the identity, so the degrees of the training set play no part; one tower.
+    is the identity; one tower.
 
     Args:
         dim (int): width C.
@@ -32,8 +32,7 @@ class PNA(nn.Module):
         act (callable, optional): not used, for a common signature. (default: ReLU)
         edge_dim (int, optional): width of the edge features; None is C. (default: None)
 
-    Shapes:
-        x (N, C), edge_index (2, E), edge_attr (E, edge_dim) -> (N, C), edge_attr as given.
+    Shapes: x (N, C), edge_index (2, E), edge_attr (E, edge_dim) -> (N, C), edge_attr as given.
 
     Raises:
         ValueError: edge_attr is None or of another width, or an encoding is given.

@@ -1,26 +1,22 @@
 """Convolutions of torch_geometric (GCN, APPNP, GAT, GraphSAGE, GIN) that sum over neighbours without a tensor of edges.
 
-torch_geometric copies the features of the source of each edge, multiplies the copies and adds them up: three passes
-over edges times channels, which take most of an epoch on a CPU. Here a node's sum is taken in one pass over the list of
-its in-edges. Parameters and results are torch_geometric's, with its default options. Each class names the `propagate`
-that torch_geometric specialises for it; it would inherit that of its base class, which explanations do not see.
+A node's sum is taken in one pass over the list of its in-edges. Parameters and results are torch_geometric's. Each
+class names the `propagate` that torch_geometric specialises: explanations do not see that of a base class.
 """
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.compiler import is_compiling
 from torch.nn.functional import dropout, leaky_relu, linear
 from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import softmax
 
-from graphgps_kmip.mpnn.message_passing import with_own_loops
+from graphgps_kmip.mpnn.message_passing import replace_self_loops
 from graphgps_kmip.ops.propagation import WeightedEdges, adjacency, propagate, propagate_heads, unweighted
 
-# Edges times channels from which the lists pay for being sorted, and channels from which a pass over a list does
-# (`python -m run.bench.convolutions` at commit 748ca4a: no gain at 10,000 edges of 64 channels, 1.3 to 3.1 times as
-# fast at 79,000).
+# Edges times channels from which the lists pay for being sorted, and channels from which a pass over a list does.
 MIN_NUMBERS, MIN_CHANNELS = 2**20, 16
 
 
@@ -41,15 +37,9 @@ def normalised(edge_index: Tensor, x: Tensor) -> WeightedEdges:
 
 
 class SummedGCN(GCNConv):
-    """Graph convolution with symmetric normalisation: ``GCNConv``, without a tensor of the edges where that pays.
-
-    Where self loops are to be added, or edges have weights, the way is torch_geometric's.
-    """
+    """Graph convolution with symmetric normalisation: ``GCNConv``, without a tensor of the edges where that pays."""
 
     propagate = MessagePassing.propagate
-
-    def __init__(self, dim_in: int, dim_out: int, *, add_self_loops: bool = True) -> None:
-        super().__init__(dim_in, dim_out, add_self_loops=add_self_loops)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Return new features: x (N, C), edge_index (2, E), edge_weight (E,) -> (N, C')."""
@@ -60,10 +50,7 @@ class SummedGCN(GCNConv):
 
 
 class SummedAPPNP(APPNP):
-    """Steps of personalised PageRank: ``APPNP``, without a tensor of the edges in each step where that pays.
-
-    Self loops are those of the given edges.
-    """
+    """Steps of personalised PageRank: ``APPNP``, without a tensor of the edges in each step where that pays."""
 
     propagate = MessagePassing.propagate
 
@@ -84,8 +71,7 @@ class SummedGAT(GATConv):
     """Attention over neighbours with additive scores: ``GATConv``, without a tensor of the edges where that pays.
 
     Heads are concatenated. The score of an edge's features is one product with the folded weights,
-    :math:`(W_e^T w)^T e` for :math:`w^T (W_e e)`. Self loops are those of `with_own_loops`, which gives a loop the mean
-    of the features of the edges into its node: over lists that is the mean of their scores, a number for each head.
+    :math:`(W_e^T w)^T e` for :math:`w^T (W_e e)`; that of a loop is the mean of the scores of the edges into its node.
     """
 
     propagate = MessagePassing.propagate
@@ -119,7 +105,7 @@ class SummedGAT(GATConv):
         return propagate_heads(x, weight, unweighted(edge_index, len(x))).flatten(1) + self.bias
 
     def _add_loops(self, edge_index: Tensor, edge_score: Tensor | None, loops: int) -> tuple[Tensor, Tensor | None]:
-        return with_own_loops(edge_index, edge_score, loops) if self.with_loops else (edge_index, edge_score)
+        return replace_self_loops(edge_index, edge_score, loops) if self.with_loops else (edge_index, edge_score)
 
     def _edge_scores(self, edge_attr: Tensor | None) -> Tensor | None:
         if edge_attr is None or self.lin_edge is None:
@@ -133,9 +119,6 @@ class SummedGIN(GINConv):
 
     propagate = MessagePassing.propagate
 
-    def __init__(self, mlp: nn.Module) -> None:
-        super().__init__(mlp)
-
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return new features: x (N, C), edge_index (2, E) -> (N, C')."""
         if self.explain or not lists_pay(edge_index, x.size(-1)):
@@ -147,9 +130,6 @@ class SummedSAGE(SAGEConv):
     """Mean of the neighbours beside the node itself: ``SAGEConv``, without a tensor of the edges where that pays."""
 
     propagate = MessagePassing.propagate
-
-    def __init__(self, dim_in: int, dim_out: int) -> None:
-        super().__init__(dim_in, dim_out)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return new features: x (N, C), edge_index (2, E) -> (N, C')."""

@@ -26,7 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from graphgps_kmip.attention import GECOAttention, GraphContext, KMIPAttention
-from graphgps_kmip.attention.long_filter import FilterShape
+from graphgps_kmip.attention.geco import FilterShape
 from graphgps_kmip.common.atomic_write import write_json
 from graphgps_kmip.errors import ConfigError, report_mistakes
 from graphgps_kmip.ops import circular_convolution, row_chunks

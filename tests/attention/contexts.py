@@ -10,6 +10,5 @@ from graphgps_kmip.attention import GraphContext
 
 
 def context_of(sizes: list[int], **parts: Any) -> GraphContext:
-    """Return graphs of these sizes, with edges, pairs or other parts of a context."""
     ptr = torch.tensor([0, *sizes]).cumsum(0)
     return GraphContext(torch.repeat_interleave(ptr.diff()), ptr, **parts)

@@ -85,7 +85,6 @@ def test_memory_is_linear_in_the_nodes() -> None:
 
 
 def drawn(num_blocks: int, num_heads: int = 2, num_random: int = 3, seed: int = 0) -> Tensor:
-    """Random blocks of each block of one graph, (num_blocks, H, R)."""
     block = torch.arange(num_blocks)
     return random_blocks(block, torch.full_like(block, num_blocks - 1), num_heads, num_random, torch.tensor(seed))
 

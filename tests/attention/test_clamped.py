@@ -35,7 +35,6 @@ def make(scale: float = 1.0, num_edges: int = EDGES, form: str = "exphormer") ->
 
 
 def attend(tensors: Sequence[Tensor], edges: Tensor, form: str = "exphormer", dropout: float = 0.0) -> Tensor:
-    """Call the operator in a form."""
     *heads, bias = tensors
     return clamped_attention(*heads, edges, dropout, bias=bias, **FORMS[form])
 
@@ -147,7 +146,6 @@ def case(
 
 
 def results(tensors: list[Tensor], edges: Tensor, form: dict[str, Any], dropout: float = 0.0) -> tuple[Tensor, ...]:
-    """Return output and gradients."""
     torch.manual_seed(3)  # the same edges are dropped in every call
     *heads, bias = tensors
     out = clamped_attention(*heads, edges, dropout, bias=bias, **form)

@@ -60,7 +60,7 @@ def test_a_torch_geometric_batch_hands_over_all_that_attentions_read() -> None:
     assert context.ptr.tolist() == [0, 3, 3, 5]
     assert context.batch.tolist() == [0, 0, 0, 2, 2]
     assert context.edge_index is batch.edge_index
-    assert (context.progress, context.epoch) == (0.25, 7)
+    assert (context.progress, context.with_edge_attr(None).epoch) == (0.25, 7)
     assert context.pair_index.tolist() == [[0, 0, 3, 3, 3, 3]] * 2
     assert context.pair_attr.shape == (6, 6)
     assert list(context.edge_sets) == ["expander"]
@@ -79,20 +79,10 @@ def test_the_progress_that_nobody_set_is_that_of_the_mode(
     assert (context.progress_in(True), context.progress_in(False)) == (training, evaluating)
 
 
-def test_outside_of_a_training_there_is_no_epoch() -> None:
-    data = graph(4)
-    assert GraphContext.from_data(data).epoch is None
-    data.epoch = 3
-    assert GraphContext.from_data(data).with_edge_attr(torch.ones(2, 3)).epoch == 3
-
-
 def test_data_with_a_batch_vector_alone_gets_its_boundaries() -> None:
     data = graph(4)
     data.batch = torch.tensor([0, 1, 1, 1])
     assert GraphContext.from_data(data).ptr.tolist() == [0, 1, 4]
-    data.batch = torch.tensor([0, 1, 0, 1])
-    with pytest.raises(ValueError, match="non-decreasing"):
-        GraphContext.from_data(data)
 
 
 def test_all_pairs_are_listed_graph_by_graph_and_query_by_query() -> None:

@@ -19,18 +19,6 @@ from tests.attention.largest import largest_tensor
 from tests.native.vector_units import VECTOR_UNITS
 
 
-def test_it_equals_torch_multihead_attention_with_the_same_weights() -> None:
-    reference = nn.MultiheadAttention(8, 2, batch_first=True, dtype=torch.float64)
-    nn.init.normal_(reference.in_proj_bias)
-    attention = FullAttention(8, 2).double()
-    names = {"in_proj_weight": "qkv.weight", "in_proj_bias": "qkv.bias"}
-    state = reference.state_dict()
-    attention.load_state_dict({names.get(name, name.replace("out_proj", "out")): state[name] for name in state})
-    x = torch.randn(3 * 4, 8, dtype=torch.float64)
-    expected = reference(*[x.view(3, 4, 8)] * 3)[0].flatten(0, 1)
-    torch.testing.assert_close(attention(x, torch.arange(3).repeat_interleave(4)), expected, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize(("sizes", "masked"), [([3, 3], False), ([6], False), ([2, 4], True)])
 def test_a_mask_is_built_only_where_something_is_padded(
     sizes: list[int], masked: bool, monkeypatch: pytest.MonkeyPatch
@@ -68,7 +56,6 @@ def layer() -> BiasedFullAttention:
 
 
 def weights_by_the_formula(attention: BiasedFullAttention, x: Tensor, context: GraphContext) -> Tensor:
-    """Score by score, over the nodes of all graphs: (H, N, N)."""
     q, k, _ = attention.attention.qkv(x).unflatten(1, (3, HEADS, -1)).unbind(1)
     score = torch.full((HEADS, len(x), len(x)), -torch.inf, dtype=torch.float64)
     for i, j in (context.batch[:, None] == context.batch).nonzero().tolist():

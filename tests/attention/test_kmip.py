@@ -54,7 +54,6 @@ def random_nodes(size: int = 26) -> Tensor:
 
 
 def project(attention: KMIPAttention, x: Tensor) -> list[Tensor]:
-    """Return queries, keys and values (N, H, D)."""
     return [linear(x).unflatten(1, (2, -1)) for linear in (attention.query, attention.key, attention.value)]
 
 
@@ -77,12 +76,6 @@ def test_with_k_at_least_n_it_is_full_attention(k: int) -> None:
     kmip.out.load_state_dict(full.out.state_dict())
     x = random_nodes()
     torch.testing.assert_close(kmip(x, CONTEXT), full(x, CONTEXT), **EXACT)
-
-
-def test_equal_nodes_share_their_weight_whichever_of_them_are_selected() -> None:
-    attention = KMIPAttention(8, 2, k=3).double()
-    x = torch.randn(1, 8, dtype=torch.float64).expand(6, 8)
-    torch.testing.assert_close(attention(x), attention.value(x), **EXACT)
 
 
 def test_an_infinite_value_stays_in_its_graph() -> None:

@@ -47,8 +47,6 @@ def batch(sizes: list[int] = SIZES, num_edges: int = 2) -> tuple[Tensor, GraphCo
 
 
 def by_node(attention: SANAttention, x: Tensor, context: GraphContext) -> Tensor:
-    """Return the output by the formula, in plain loops."""
-
     def heads(linear: nn.Linear, row: Tensor) -> Tensor:
         return linear(row).view(HEADS, -1)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -21,26 +20,15 @@ from tests.attention.contexts import context_of
 from tests.recorded import TOLERANCE, check, load, part
 
 
-def count(edges: Tensor) -> Counter[tuple[int, ...]]:
-    return Counter(map(tuple, edges.T.tolist()))
-
-
-def test_every_edge_is_there_as_often_as_it_is_listed_with_its_kind() -> None:
-    graph = torch.tensor([[0, 0, 1, 2, 2], [1, 1, 0, 0, 2]])
-    expander = torch.tensor([[0, 2, 1, 1], [1, 1, 2, 2]])
-    context = context_of([3], edge_index=graph, edge_sets={"expander": (expander, None)})
-    expected = Counter((*edge, GRAPH_EDGE) for edge in graph.T.tolist())
-    expected += Counter((*edge, EXPANDER_EDGE) for edge in expander.T.tolist())
-    assert count(typed_edges(context)) == expected + Counter((node, node, SELF_LOOP) for node in range(3))
-
-
-def test_edges_are_sorted_by_target_and_in_their_order_within_one() -> None:
-    graph, expander = torch.tensor([[2, 1, 0], [0, 0, 1]]), torch.tensor([[1, 2], [0, 0]])
+def test_edges_are_sorted_by_target_and_each_is_there_as_often_as_it_is_listed_with_its_kind() -> None:
+    graph = torch.tensor([[2, 1, 0, 0, 2], [0, 0, 1, 1, 2]])
+    expander = torch.tensor([[1, 2, 2, 1, 1], [0, 0, 1, 2, 2]])
     edges = typed_edges(context_of([3], edge_index=graph, edge_sets={"expander": (expander, None)}))
+    expected = [(*edge, GRAPH_EDGE) for edge in graph.T.tolist()]
+    expected += [(*edge, EXPANDER_EDGE) for edge in expander.T.tolist()]
+    expected += [(node, node, SELF_LOOP) for node in range(3)]
     assert edges.dtype == torch.int64
-    assert edges[1].diff().min() >= 0
-    into_0 = [(2, 0, GRAPH_EDGE), (1, 0, GRAPH_EDGE), (1, 0, EXPANDER_EDGE), (2, 0, EXPANDER_EDGE), (0, 0, SELF_LOOP)]
-    assert list(map(tuple, edges[:, :5].T.tolist())) == into_0
+    assert list(map(tuple, edges.T.tolist())) == sorted(expected, key=lambda edge: edge[1])  # stable
 
 
 @pytest.mark.parametrize("sizes", [[1], [2, 3], [0, 2], []])
@@ -224,15 +212,6 @@ def test_output_and_gradients_along_sampled_edges_equal_the_formula(num_heads: i
     assert_same_gradients(out, expected, [x, types, *attention.parameters()])
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_close_and_keeps_its_dtype(dtype: torch.dtype) -> None:
-    attention, x, edges, types = case(scale=0.5)
-    expected = attention(x, edges, TARGETS, types).detach()
-    out = attention.to(dtype)(x.detach().to(dtype), edges, TARGETS, types.detach().to(dtype))
-    assert out.dtype == dtype
-    torch.testing.assert_close(out.double(), expected, rtol=0.1, atol=0.1)
-
-
 def test_mixed_heads_need_as_many_edges_into_each_node() -> None:
     _, x, edges, types = case()
     with pytest.raises(ValueError, match="repeat_missing"):
@@ -258,7 +237,6 @@ NAMES = {
 
 
 def rename(name: str) -> str:
-    """Return our name of a recorded parameter."""
     for old, new in NAMES.items():
         if old in name:
             before, _, after = name.partition(old)
@@ -278,7 +256,6 @@ def state_of(inputs: dict[str, Tensor]) -> ExphormerState:
 
 
 def sampled(inputs: dict[str, Tensor], layer: int) -> tuple[Tensor, int, Tensor]:
-    """Return edges, number of targets and vectors of the kinds of edges of a layer."""
     kind = inputs[f"edge_type_layer_{layer}"]
     types = inputs.get("edge_embeddings", kind)
     row = torch.arange(len(kind)) if kind.is_floating_point() else kind
@@ -320,8 +297,6 @@ def test_attention_along_sampled_edges_matches_the_recorded_one(name: str) -> No
 
 
 class Stack(nn.ModuleList):
-    """Layers, called one after the other."""
-
     def whole(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         x, states = inputs["x"], (state_of(inputs),)
         for layer in self:
@@ -349,9 +324,8 @@ def test_layers_along_typed_edges_match_the_recorded_original(name: str) -> None
 
 @pytest.mark.parametrize(("name", "layers", "ffn"), [("ffn_L2", 2, True), ("noffn_L1", 1, False)])
 def test_layers_of_the_sparse_network_match_the_recorded_original(name: str, layers: int, ffn: bool) -> None:
-    stack = Stack(
-        SpexphormerLayer(RECORDED_DIM, MixedHeadsAttention(RECORDED_DIM, 2), ffn=ffn) for _ in range(layers)
-    ).double()
+    attentions = [MixedHeadsAttention(RECORDED_DIM, 2) for _ in range(layers)]
+    stack = Stack(SpexphormerLayer(RECORDED_DIM, attention, ffn=ffn) for attention in attentions).double()
     check(stack, stack.sampled, load(f"C_spex/full_Spexphormer_batch_norm_{name}"), rename)
 
 

@@ -58,7 +58,7 @@ def test_on_a_gpu_it_equals_plain_torch_and_repeats_bit_for_bit(channels: int) -
     runs = []
     for _ in range(2):
         out, weight = sparse_attention_forward(flat[2], index[0], score[0], 10)
-        runs.append([out, *sparse_attention_backward(grad_out, *flat, index[0], weight)])
+        runs.append([out, *sparse_attention_backward(grad_out, *flat, index[0], weight, None, 0.0)])
     torch.testing.assert_close(runs[0][0].double(), expected.detach().flatten(0, 1), rtol=1e-4, atol=1e-5)
     for grad, expected_grad in zip(runs[0][1:], (grad.flatten(0, 1) for grad in expected_grads), strict=True):
         torch.testing.assert_close(grad, expected_grad, rtol=1e-3, atol=1e-4 * expected_grad.abs().max().item())

@@ -107,14 +107,12 @@ def test_transposed_tensors_are_read_by_their_strides() -> None:
     q, k, v, rows = inputs(3, 4, 2)
     score = scores(q, k, rows)
     expected = sparse_attention_forward(v, rows, score, 3)
-    turned = [tensor.t().contiguous().t() for tensor in (v, rows, score, q, k)]
+    grad_out = torch.randn_like(expected[0])
+    grads = sparse_attention_backward(grad_out, q, k, v, rows, expected[1], None, 0.0)
+    turned = [x.t().contiguous().t() for x in (v, rows, score, grad_out, q, k, expected[1])]
     assert not turned[0].is_contiguous()
     torch.testing.assert_close(sparse_attention_forward(*turned[:3], 3), expected, rtol=0, atol=0)
-    grad_out = torch.randn_like(expected[0])
-    grads = sparse_attention_backward(grad_out, q, k, v, rows, expected[1])
-    others = sparse_attention_backward(
-        grad_out.t().contiguous().t(), turned[3], turned[4], turned[0], turned[1], expected[1].t().contiguous().t()
-    )
+    others = sparse_attention_backward(*turned[3:6], *turned[:2], turned[6], None, 0.0)
     torch.testing.assert_close(others, grads, rtol=0, atol=0)
 
 

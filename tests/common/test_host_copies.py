@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.mpnn import GAT, GCN, summed_convolutions
-from graphgps_kmip.mpnn.message_passing import with_own_loops
+from graphgps_kmip.mpnn.message_passing import replace_self_loops
 from graphgps_kmip.ops import host_copies
 from graphgps_kmip.ops.host_copies import (
     compute_once,
@@ -135,8 +135,8 @@ def test_edges_that_an_evaluation_in_inference_mode_has_sorted_serve_training(
 @pytest.mark.parametrize("edges", [[[0, 1], [1, 0]], [[0, 1], [0, 0]]], ids=["without loops", "with one"])
 def test_edges_that_are_remembered_are_freed_with_their_tensor(edges: list[list[int]]) -> None:
     edge_index = torch.tensor(edges)
-    looped, _ = with_own_loops(edge_index, None, 2)
-    assert with_own_loops(edge_index, None, 2)[0] is looped
+    looped, _ = replace_self_loops(edge_index, None, 2)
+    assert replace_self_loops(edge_index, None, 2)[0] is looped
     weighted = adjacency(edge_index, 2, "mean", torch.float32)
     assert adjacency(edge_index, 2, "mean", torch.float32) is weighted
     assert adjacency(edge_index, 2, "mean", torch.float64) is not weighted

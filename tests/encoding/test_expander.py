@@ -24,8 +24,6 @@ NAMES = ["Random-d", "Random-d-2", "Hamiltonian"]
 
 
 class FixedPermutations:
-    """A random generator that repeats permutations."""
-
     def __init__(self, permutations: Tensor) -> None:
         self.rows, self.used = permutations.numpy(), 0
 

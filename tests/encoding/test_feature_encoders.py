@@ -11,30 +11,28 @@ from ogb.graphproppred.mol_encoder import BondEncoder as OgbBond
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding.coco_voc_superpixels import (
+from graphgps_kmip.encoding.feature_encoders import (
+    ATOM,
+    BOND,
     COCO_EDGE,
     COCO_NODE,
     VOC_EDGE,
     VOC_NODE,
-    SuperpixelEdgeEncoder,
-    SuperpixelNodeEncoder,
-)
-from graphgps_kmip.encoding.degree import DegreeEncoder
-from graphgps_kmip.encoding.feature_encoders import (
-    ATOM,
-    BOND,
     AtomEncoder,
     BondEncoder,
     ConstantEdgeEncoder,
     ConstantNodeEncoder,
     LinearEdgeEncoder,
     LinearNodeEncoder,
+    SuperpixelEdgeEncoder,
+    SuperpixelNodeEncoder,
     SyntaxEdgeEncoder,
     SyntaxNodeEncoder,
     TypeDictEdgeEncoder,
     TypeDictNodeEncoder,
 )
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder, OnEdges
+from graphgps_kmip.encoding.node_statistics import DegreeEncoder
 
 DIM = 5
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
@@ -70,7 +68,6 @@ def edge_statistics(norm_width: int | None = 3) -> OnEdges:
 
 
 def cases() -> dict[str, tuple[nn.Module, str, Batch]]:
-    """Encoder, attribute it sets, batch it reads."""
     x, e = torch.randn(3, 2), torch.randn(4, 3)
     scales = [torch.tensor(scale.mean) for scale in (VOC_NODE, VOC_EDGE)]
     superpixels = batch_of(scales[0] + torch.rand(3, 14), scales[1] + torch.rand(4, 2))
@@ -183,7 +180,7 @@ def test_the_encoding_of_an_edge_is_appended_to_its_features(norm: bool) -> None
 
 
 def test_graphs_without_edges_get_an_empty_encoding() -> None:
-    none = torch.empty(2, 0, dtype=torch.long)
+    no_edges = torch.empty(2, 0, dtype=torch.long)
     for encoder, columns in (
         (ConstantEdgeEncoder(DIM), 1),
         (LinearEdgeEncoder(1, DIM), 1),
@@ -191,7 +188,7 @@ def test_graphs_without_edges_get_an_empty_encoding() -> None:
         (BondEncoder(BOND, DIM), 3),
         (edge_statistics(), 3),
     ):
-        empty = Data(x=torch.zeros(1, 1), edge_index=none, edge_attr=torch.empty(0, columns))
+        empty = Data(x=torch.zeros(1, 1), edge_index=no_edges, edge_attr=torch.empty(0, columns))
         empty.edge_pestat_ERE = torch.empty(0, 2)
         assert encoder(Batch.from_data_list([empty])).edge_attr.shape == (0, DIM)
 
@@ -204,10 +201,6 @@ def changed(batch: Batch, **attributes: Any) -> Batch:
 
 REFUSED = {
     "a node type": (lambda: TypeDictNodeEncoder(7, DIM)(batch_of(torch.tensor([0, 7, 1]))), "encoder_num_types is 7"),
-    "an edge type": (
-        lambda: TypeDictEdgeEncoder(7, DIM)(batch_of(torch.ones(3, 1), torch.tensor([0, 7, 1, 0]))),
-        r"dataset\.edge_encoder_num_types is 7",
-    ),
     "no node types": (lambda: TypeDictNodeEncoder(0, DIM), r"dataset\.node_encoder_num_types must be at least 1"),
     "two types": (lambda: TypeDictNodeEncoder(3, DIM)(batch_of(torch.zeros(3, 2, dtype=torch.long))), "one type a row"),
     "no edge features": (lambda: LinearEdgeEncoder(1, DIM)(batch_of(torch.ones(3, 1))), "DummyEdge"),
@@ -223,10 +216,6 @@ REFUSED = {
     "no superpixels": (
         lambda: SuperpixelNodeEncoder(VOC_NODE, DIM)(batch_of(torch.ones(3, 1))),
         r"x must be \(rows, 14\).*\(3, 1\).*edge_wt_region_boundary",
-    ),
-    "no region boundaries": (
-        lambda: SuperpixelEdgeEncoder(COCO_EDGE, DIM)(batch_of(torch.ones(3, 1))),
-        "COCOEdge needs edge features.*DummyEdge",
     ),
     "a width": (lambda: DegreeEncoder(8, 2, dim_pe=8), "posenc_Degree needs dim_pe from 1 to 7"),
     "no degrees": (lambda: DegreeEncoder(8, 2, dim_pe=4)(batch_of(torch.ones(3, 2))), "posenc_Degree.enable True"),

@@ -1,4 +1,4 @@
-"""Graphormer's distances, degrees, embeddings and bias: brute force over nodes and pairs, options."""
+"""Graphormer's distances, degrees, embeddings, bias and graph token: brute force over nodes and pairs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from graphgps_kmip.encoding.graphormer_bias import (
     UNREACHABLE,
     GraphormerBias,
     GraphormerEncoder,
+    GraphToken,
     path_types,
     shortest_distances,
 )
+from graphgps_kmip.ops.node_pairs import all_pairs, first_nodes
 
 NO_EDGES = torch.empty(2, 0, dtype=torch.long)
 LINE = torch.tensor([[0, 1, 2], [1, 2, 3]])  # directed
@@ -165,15 +167,6 @@ def test_degrees_are_added_and_large_ones_share_the_last_row() -> None:
     torch.testing.assert_close(out.x, torch.stack(expected), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_gradients_reach_every_parameter(kind: type[GraphormerEncoder]) -> None:
-    module = encoder(kind)
-    out = module(Batch.from_data_list(ENCODED))
-    (out.pair_attr.sum() + out.x.sum()).backward()
-    assert all(bool(parameter.grad.any()) for parameter in module.parameters())
-    assert bool(module.place_encoder.grad[-(HEADS**2) :].any()) == (kind is PaddedPathsEncoder)  # reads the last matrix
-
-
 def test_without_paths_or_pairs_their_tables_are_not_there() -> None:
     assert encoder(num_edge_types=None).place_encoder is None
     module = GraphormerEncoder(DIM, None, HEADS, num_in_degrees=3, num_out_degrees=4, node_degrees_only=True).double()
@@ -199,3 +192,75 @@ def test_missing_statistics_and_parts_of_graphs_are_refused() -> None:
         encoder()(part)
     with pytest.raises(ValueError, match="an edge of type 5, but dataset.edge_encoder_num_types is 2: raise it"):
         encoder(num_edge_types=2)(Batch.from_data_list(ENCODED))
+
+
+TOKEN_DIM, TOKEN_HEADS = 4, 2
+TOKEN_SIZES = (5, 1, 3)
+
+
+def token_graph(num_nodes: int, seed: int = 0) -> Data:
+    generator = torch.Generator().manual_seed(10 * num_nodes + seed)
+    return Data(
+        x=torch.randn(num_nodes, TOKEN_DIM, generator=generator, dtype=torch.float64),
+        edge_index=torch.randint(num_nodes, (2, 2 * num_nodes - 2), generator=generator),
+        expander_edge_index=torch.randint(num_nodes, (2, 4), generator=generator),
+        pe_EquivStableLapPE=torch.randn(num_nodes, 3, generator=generator),
+    )
+
+
+def batched(graphs: list[Data]) -> Batch:
+    batch = Batch.from_data_list(graphs)
+    batch.pair_index = all_pairs(first_nodes(batch))
+    sources = batch.x[batch.pair_index[0], :TOKEN_HEADS]
+    batch.pair_attr = sources - 2 * batch.x[batch.pair_index[1], :TOKEN_HEADS]
+    return batch
+
+
+TOKEN_GRAPHS = [token_graph(size) for size in TOKEN_SIZES]
+
+
+def dense(pairs: Tensor, values: Tensor, size: int) -> Tensor:
+    """Pair by pair: (size, size, H); a pair that is there twice is an error."""
+    table = torch.full((size, size, values.size(1)), torch.nan, dtype=values.dtype)
+    for (i, j), value in zip(pairs.T.tolist(), values, strict=True):
+        assert bool(table[i, j].isnan().all())
+        table[i, j] = value
+    return table
+
+
+def test_a_token_is_in_front_of_each_graph_and_all_others_move_up() -> None:
+    module, before = GraphToken(TOKEN_DIM, TOKEN_HEADS).double(), batched(TOKEN_GRAPHS)
+    out = module(before.clone())
+    rows, batch = [], []
+    for number, data in enumerate(TOKEN_GRAPHS):
+        rows += [module.token[0], *data.x]
+        batch += [number] * (data.num_nodes + 1)
+    assert torch.equal(out.x, torch.stack(rows))
+    assert out.batch.tolist() == batch
+    assert out.ptr.tolist() == [0, 6, 8, 12]
+    assert out.num_graphs == 3
+    for name in ("edge_index", "expander_edge_index"):  # an edge still joins the same nodes
+        assert torch.equal(out.x[out[name]], before.x[before[name]])
+    ends = out.edge_index.flatten()
+    assert torch.equal(out.pe_EquivStableLapPE[ends], before.pe_EquivStableLapPE[before.edge_index.flatten()])
+    assert not out.pe_EquivStableLapPE[out.ptr[:-1]].any()
+
+
+def test_the_bias_of_every_pair_with_a_token_is_the_tokens() -> None:
+    module, before = GraphToken(TOKEN_DIM, TOKEN_HEADS).double(), batched(TOKEN_GRAPHS)
+    out = module(before.clone())
+    bias, bias_before = dense(out.pair_index, out.pair_attr, 12), dense(before.pair_index, before.pair_attr, 9)
+    start, old = 0, 0
+    for size in TOKEN_SIZES:
+        block = bias[start : start + size + 1, start : start + size + 1]
+        assert torch.equal(block[1:, 1:], bias_before[old : old + size, old : old + size])
+        assert torch.equal(block[0], module.bias[0, :, 0].expand(size + 1, TOKEN_HEADS))
+        assert torch.equal(block[:, 0], module.bias[0, :, 0].expand(size + 1, TOKEN_HEADS))
+        start, old = start + size + 1, old + size
+    assert int((~bias[..., 0].isnan()).sum()) == sum((size + 1) ** 2 for size in TOKEN_SIZES)
+
+
+def test_data_is_one_graph_and_its_pairs_may_have_no_bias() -> None:
+    data = GraphToken(TOKEN_DIM, None)(TOKEN_GRAPHS[0].clone())
+    assert data.batch.tolist() == [0] * 6
+    assert data.ptr.tolist() == [0, 6]

@@ -42,7 +42,6 @@ def encoder(num_hops: int = 2) -> I2GINEncoder:
 
 
 def reached(edge_index: Tensor, start: int, num_hops: int) -> list[int]:
-    """Breadth-first search."""
     result = {start}
     for _ in range(num_hops):
         result |= {target for source, target in edge_index.T.tolist() if source in result}

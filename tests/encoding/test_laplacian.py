@@ -34,7 +34,6 @@ def named(graph: nx.Graph) -> tuple[Tensor, int]:
 
 
 def matrix_of(edge_index: Tensor, num_nodes: int, norm: str) -> Tensor:
-    """The definition, entry by entry."""
     adjacency = torch.zeros(num_nodes, num_nodes, dtype=torch.float64)
     for i, j in edge_index.T.tolist():
         if i != j:
@@ -261,7 +260,7 @@ def test_a_failure_is_reported_and_another_solver_follows(
     [
         # next to the eigenvalue 1 of its 999 leaves their pivots vanish, and that of the middle explodes
         (matrix_of(*named(nx.star_graph(1000)), "none"), "pivots grew"),
-        # no eigenvalue of the inverse stands out
+        # the eigenvalues of the inverse are alike
         (torch.eye(600, dtype=torch.float64) + 1e-8 * matrix_of(*named(nx.path_graph(600)), "none"), "not converge"),
     ],
 )

@@ -8,9 +8,13 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import LocalDegreeProfile
 
-from graphgps_kmip.encoding import heat_kernel
-from graphgps_kmip.encoding.degree import local_degree_profile, out_degrees
-from graphgps_kmip.encoding.heat_kernel import electrostatic_statistics, heat_kernel_diagonal, undirected_laplacian
+from graphgps_kmip.encoding import node_statistics
+from graphgps_kmip.encoding.node_statistics import (
+    electrostatic_statistics,
+    heat_kernel_diagonal,
+    local_degree_profile,
+    undirected_laplacian,
+)
 from tests.recorded import TOLERANCE, load
 
 DOUBLE = torch.float64
@@ -60,7 +64,7 @@ def test_without_edges_every_value_is_zero(num_nodes: int) -> None:
 
 
 def test_graphs_too_large_for_a_dense_matrix_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heat_kernel, "MAX_NODES", 3)
+    monkeypatch.setattr(node_statistics, "MAX_NODES", 3)
     with pytest.raises(ValueError, match="up to 3 nodes, got 4: use RWSE"):
         heat_kernel_diagonal(TRIANGLE_AND_TAIL, 4, [1])
 
@@ -83,19 +87,7 @@ def test_with_an_isolated_node_they_match_the_public_code_wherever_that_is_finit
     compare(actual[-1, 9], torch.zeros((), dtype=DOUBLE))
 
 
-EDGES = torch.tensor([[0, 0, 0, 1, 1, 2, 2], [1, 2, 3, 0, 2, 0, 2]])  # node 3 has no successor, node 4 no edge at all
-
-
-def test_out_degrees_count_the_edges_that_leave_a_node() -> None:
-    assert out_degrees(EDGES, 5).tolist() == [3, 2, 2, 0, 0]
-
-
 def test_the_profile_is_that_of_torch_geometric() -> None:
     edges = torch.randint(50, (2, 300), generator=torch.Generator().manual_seed(0))
     expected = LocalDegreeProfile()(Data(edge_index=edges, num_nodes=60)).x
     torch.testing.assert_close(local_degree_profile(edges, 60), expected, rtol=1e-5, atol=1e-5)
-
-
-def test_a_graph_without_edges_or_nodes_has_an_empty_profile() -> None:
-    assert not local_degree_profile(NO_EDGES, 3).any()
-    assert local_degree_profile(NO_EDGES, 0).shape == (0, 5)

@@ -23,23 +23,15 @@ from tests.recorded import TOLERANCE, load
 NO_EDGES = torch.empty(2, 0, dtype=torch.long)
 EXACT = RRWP(ksteps=5, precision="float64")
 PPGT = replace(EXACT, channels="K+1")
-RECORDS = {
-    "F_encodings/rrwp_cycle6_k4": {"ksteps": 4},
-    "F_encodings/rrwp_directed_k4": {"ksteps": 4},
+PLAIN = ("cycle6", "directed", "path5", "self_loop", "star5", "triangle_isolated", "two_components")
+RECORDS: dict[str, dict[str, Any]] = {f"F_encodings/rrwp_{name}_k4": {"ksteps": 4} for name in PLAIN} | {
     "F_encodings/rrwp_directed_k5_dual": {"ksteps": 5, "dual_direction": True},
-    "F_encodings/rrwp_path5_k4": {"ksteps": 4},
     "F_encodings/rrwp_random12_k24": {"ksteps": 24},
     "F_encodings/rrwp_random12_k4_noid": {"ksteps": 4, "add_identity": False},
     "F_encodings/rrwp_random12_k4_sym": {"ksteps": 4, "sym_norm": True},
-    "F_encodings/rrwp_self_loop_k4": {"ksteps": 4},
-    "F_encodings/rrwp_star5_k4": {"ksteps": 4},
-    "F_encodings/rrwp_triangle_isolated_k4": {"ksteps": 4},
-    "F_encodings/rrwp_two_components_k4": {"ksteps": 4},
     "G_rrwp/rrwp_cycle6_k5": {"ksteps": 5},
     "G_rrwp/rrwp_directed_k5": {"ksteps": 5},
-    "G_rrwp/rrwp_random12_k2": {"ksteps": 2},
-    "G_rrwp/rrwp_random12_k3": {"ksteps": 3},
-    "G_rrwp/rrwp_random12_k5": {"ksteps": 5},
+    **{f"G_rrwp/rrwp_random12_k{steps}": {"ksteps": steps} for steps in (2, 3, 5)},
 }
 
 
@@ -76,7 +68,6 @@ SETTINGS = {
 
 
 def walked(edge_index: Tensor, num_nodes: int, walks: RRWP) -> tuple[list[list[list[float]]], list[int]]:
-    """Return value [i][j] of each channel and the degrees, by loops over edges and nodes."""
     counts = [[0.0] * num_nodes for _ in range(num_nodes)]
     for source, target in edge_index.T.tolist():
         counts[source][target] += 1
@@ -150,17 +141,9 @@ def test_graphs_of_a_batch_have_the_values_that_each_has_alone(order: list[str],
     edges = torch.cat([NO_EDGES, *(edges + start for (edges, _), start in zip(graphs, ptr.tolist(), strict=False))], 1)
     edges = edges[:, torch.randperm(edges.size(1), generator=torch.Generator().manual_seed(1))]
     values, degrees = batched_rrwp(edges, ptr, walks)
-    expected = (
-        [torch.cat([part, *parts]) for part, parts in zip(_nothing(walks), zip(*alone, strict=True), strict=True)]
-        if alone
-        else _nothing(walks)
-    )
-    torch.testing.assert_close(values, expected[0], rtol=1e-12, atol=1e-12)
-    assert torch.equal(degrees, expected[1])
-
-
-def _nothing(walks: RRWP) -> list[Tensor]:
-    return [torch.empty(0, walks.num_channels, dtype=walks.dtype), torch.empty(0, dtype=torch.long)]
+    expected = torch.cat([torch.empty(0, walks.num_channels, dtype=walks.dtype), *(part for part, _ in alone)])
+    torch.testing.assert_close(values, expected, rtol=1e-12, atol=1e-12)
+    assert torch.equal(degrees, torch.cat([torch.empty(0, dtype=torch.long), *(part for _, part in alone)]))
 
 
 def test_edges_out_of_their_graph_and_graphs_that_are_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +213,6 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 
 def batch_of_all() -> tuple[Tensor, Tensor]:
-    """Edges and ptr of all graphs of the dense form's tests, one after the other."""
     ptr = torch.tensor([0, *(size for _, size in GRAPHS.values())]).cumsum(0)
     return torch.cat([edges + start for (edges, _), start in zip(GRAPHS.values(), ptr, strict=False)], dim=1), ptr
 

@@ -190,7 +190,6 @@ def test_blocks_on_pairs_are_those_of_the_public_code(name: str) -> None:
 
 
 def looped(batch: Batch, module: PairStem) -> Tensor:
-    """Return the features of pairs by loops over graphs, queries, keys, channels and bases."""
     rows, row = [], 0
     for number, size in enumerate(SIZES):
         start = int(batch.ptr[number])

@@ -41,7 +41,6 @@ GRAPHS = {
 
 
 def matrix_of(graph: Data, kind: str, steps: int) -> Tensor:
-    """The definitions, entry by entry."""
     size = graph.num_nodes
     adjacency = torch.zeros(size, size, dtype=torch.float64)
     for i, j in graph.edge_index.T.tolist():

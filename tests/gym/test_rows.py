@@ -10,8 +10,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg, set_cfg
 
-from graphgps_kmip.encoding.coco_voc_superpixels import SuperpixelEdgeEncoder
-from graphgps_kmip.encoding.feature_encoders import ATOM, BOND, LinearEdgeEncoder
+from graphgps_kmip.encoding.feature_encoders import ATOM, BOND, LinearEdgeEncoder, SuperpixelEdgeEncoder
 from graphgps_kmip.gym.network_building import plan_of
 from graphgps_kmip.networks.network_stack import build_head
 from graphgps_kmip.registry import components, lookup

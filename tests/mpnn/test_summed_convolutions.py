@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
 
 from graphgps_kmip.mpnn import summed_convolutions
-from graphgps_kmip.mpnn.message_passing import PlainConv, with_own_loops
+from graphgps_kmip.mpnn.message_passing import PlainConv, replace_self_loops
 from graphgps_kmip.mpnn.summed_convolutions import SummedAPPNP, SummedGAT, SummedGCN, SummedGIN, SummedSAGE
 
 BASES = [
@@ -95,6 +95,6 @@ def test_convolutions_on_edges_with_own_loops_equal_those_that_add_them(edge_ind
         if attr is None:
             torch.testing.assert_close(PlainConv(conv)(x, edge_index, None)[0], expected)
         conv.add_self_loops = False
-        edges, features = with_own_loops(edge_index, attr, len(x))
+        edges, features = replace_self_loops(edge_index, attr, len(x))
         torch.testing.assert_close(conv(x, edges, features), expected)
         assert edges.size(1) == 4 + 5

@@ -25,9 +25,8 @@ def as_done(
 ) -> Iterator[tuple[Item, Result]]:
     """Yield (item, ``work(item)``) in the order in which results come; `title` is that of the work, for errors.
 
-    Each item has a forked process of one thread, whose memory is free when it ends: for work of seconds and more; with
-    one worker all are done in this process. Results must be picklable, what ``work`` reads need not be. An interrupted
-    or closed iteration ends all processes at once.
+    Each item has a forked process of one thread; with one worker all are done in this process. Results must be
+    picklable, what ``work`` reads need not be. An interrupted or closed iteration ends all processes at once.
 
     Raises:
         InputError: a process was killed, or this system cannot fork.

@@ -23,15 +23,14 @@ class Stopped(Exception):
 class StopSignals:
     """Context manager that notes the first signal in `signum`; 0 before it.
 
-    A handler that raised could break off an update or a file half way. A training reads the note at `check` between two
-    batches, and a second signal ends the process at once. A process whose children do the work reads what to send on to
-    them at `order`. Of several processes only the first one obeys: the others answer its collectives until it is gone.
-    Outside the main thread, where Python allows no handlers, nothing is installed.
+    A training reads the note at `check` between two batches, and a second signal ends the process at once; a process
+    whose children do the work reads what to send on to them at `order`. Of several processes only the first one obeys:
+    the others answer its collectives until it is gone. Outside the main thread nothing is installed.
 
     Args:
         obey (bool, optional): whether `check` raises in this process. (default: ``True``)
-        forward (bool, optional): the children do the work: SIGHUP is noted too, a signal that is ignored (nohup) stays
-            ignored, and no signal ends this process. (default: ``False``)
+        forward (bool, optional): the children do the work: SIGHUP is noted too, ignored signals (nohup) stay ignored,
+            and no signal ends this process. (default: ``False``)
     """
 
     def __init__(self, obey: bool = True, forward: bool = False) -> None:

@@ -1,7 +1,6 @@
 """Files of torch.save: tensors and plain containers only, no code is run, and checksums are compared.
 
-`save_plain` writes and `load_plain` reads what one run leaves for the next: checkpoints, scores, splits, encodings.
-torch.save stores a checksum of each part of a file, which torch.load does not read.
+For what a run leaves for the next: checkpoints, scores, splits, encodings. torch.load does not read the checksums.
 """
 
 from __future__ import annotations
@@ -66,8 +65,7 @@ def save_plain(path: Path, content: Any) -> None:
 def load_plain(file: Source, mmap: bool = False) -> Any:
     """Return the content of a file of `save_plain`, its tensors on the CPU.
 
-    With ``mmap`` they are read from disk at use, if the file is a path; writing to one does not change
-    the file.
+    With ``mmap`` they are read from disk at use, if the file is a path; writing to one does not change the file.
 
     Raises:
         UnreadableFile: it cannot be read, a checksum is wrong, or it holds anything but tensors and plain containers.
@@ -77,9 +75,7 @@ def load_plain(file: Source, mmap: bool = False) -> Any:
 
 
 def load_leaving_objects(file: Path) -> tuple[Any, list[str]]:
-    """Return the content of a file of torch.save and the names of the classes whose objects were left out.
-
-    Other codes store optimizers and configs, too. Empty mappings take their place; the classes are not even imported.
+    """Return the content of a file of torch.save and the names of the classes in whose place are empty mappings.
 
     Raises:
         UnreadableFile: it cannot be read, or asks for modules that torch never reads from (os, sys).

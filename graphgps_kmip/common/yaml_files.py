@@ -103,7 +103,6 @@ def parse_overrides(arguments: Sequence[str], on_duplicate: OnDuplicate | None =
 
 
 def _check_size(content: Any) -> None:
-    """Raise a ConfigError if a few lines of aliases stand for more values than memory can hold."""
     todo, seen = [(content, 0)], 0
     while todo:
         value, depth = todo.pop()

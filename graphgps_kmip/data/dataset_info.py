@@ -1,7 +1,4 @@
-"""Facts derived from a loaded data set (dims, classes, sizes), and checks of its graphs, edges, labels and splits.
-
-Each error says which graph, what is wrong, and how to fix it.
-"""
+"""Facts derived from a loaded data set (dims, classes, sizes), and checks of its graphs, edges, labels and splits."""
 
 from __future__ import annotations
 
@@ -54,8 +51,7 @@ class DatasetInfo(Summary):
         """Look at every graph once, or at what was kept of that look (`GraphDataset.summary`).
 
         Raises:
-            ValueError: no graphs, an empty split, missing or misshapen x, y, edge_index or edge_attr, edges to nodes
-                that do not exist, NaN or infinite features, labels that the task cannot use.
+            ValueError: no graphs, an empty split, or attributes, edges or labels that cannot be used.
         """
         check_not_empty(dataset, record)
         sizes = split_sizes(dataset, record)

@@ -1,8 +1,4 @@
-"""Changes of graphs after loading: order of nodes, reverse edges, self loops, normalised features; parts, partitions.
-
-Networks that mix nodes along their order need one (GECO, section 3.5). Reverse edges and self loops are as Exphormer's
-code adds them.
-"""
+"""Changes of graphs after loading: order of nodes, reverse edges, self loops, normalised features, partitions."""
 
 from __future__ import annotations
 
@@ -80,10 +76,9 @@ def node_order(graph: Data, kind: str, seed: int = 0, number: int = 0) -> Tensor
 
     Args:
         graph: with ``edge_index``; is not changed.
-        kind: ``natural``, as the data has it; ``random``; ``degree``, from many in-edges to few; ``bfs``, breadth first
-            from a peripheral node; ``spectral``, by the eigenvector of the second smallest eigenvalue of the
-            Laplacian I - D^-1 A (Fiedler vector). The last two take one component after the other; ties stay as in
-            the data.
+        kind: ``natural``; ``random``; ``degree``, from many in-edges to few; ``bfs``, breadth first from a peripheral
+            node; ``spectral``, by the Fiedler vector of I - D^-1 A. The last two take one component after the other;
+            ties stay as in the data.
         seed: of ``random``.
         number: of the graph in its data set, for ``random``.
 
@@ -125,10 +120,9 @@ def order_nodes(dataset: GraphDataset, kind: str, seed: int) -> GraphDataset:
 
 
 def with_reverse_edges(graph: Data) -> Data:
-    """Return a copy of a graph in which each edge is given in both directions, once.
+    """Return a copy of a graph in which each edge is given in both directions, once; edge_attr is the mean of both.
 
-    Shapes:
-        edge_index (2, E) -> (2, E') sorted; edge_attr alike, the mean of both directions.
+    Shapes: edge_index (2, E) -> (2, E') sorted.
     """
     both, edge_attr = torch.cat([graph.edge_index, graph.edge_index.flip(0)], dim=1), graph.edge_attr
     if edge_attr is None:
@@ -158,13 +152,9 @@ def _replace_edges(graph: Data, edge_index: Tensor, edge_attr: Tensor | None) ->
 
 
 def with_normalized_features(graph: Data) -> Data:
-    """Return a copy of a graph in which the absolute features of each node sum to 1; those of zeros stay so.
-
-    Kipf and Welling 2017, section 5.2, do so with bags of words, which have no negative features.
-    """
+    """Return a copy of a graph in which the absolute features of each node sum to 1 (Kipf and Welling 2017, 5.2)."""
     graph = copy.copy(graph)
-    x = graph.x if graph.x.is_floating_point() else graph.x.float()
-    graph.x = normalize(x, p=1, dim=1)
+    graph.x = normalize(graph.x if graph.x.is_floating_point() else graph.x.float(), p=1, dim=1)
     return graph
 
 
@@ -176,8 +166,7 @@ def partition(edge_index: Tensor, num_nodes: int, parts: int) -> list[np.ndarray
     """Cut a graph into parts of equal size, up to one node; return the nodes of each in increasing order.
 
     Recursive bisection (George and Liu 1978): each cut runs through the middle of a breadth-first order from a
-    peripheral node, so it crosses about one level: few edges on road networks and meshes. On graphs of small diameter
-    no partition is good, and this one is not tuned for them.
+    peripheral node, and crosses few edges on road networks and meshes.
 
     Args:
         edge_index: edges, in whatever directions.

@@ -1,7 +1,4 @@
-"""Folder data sets: a user's own ``.pt`` and ``.npz`` graph files, as ``dataset.format Folder`` with a path as name.
-
-Files are read without running code, and errors name the file.
-"""
+"""Folder data sets: a user's own ``.pt`` and ``.npz`` graph files, as ``dataset.format Folder`` with a path as name."""
 
 from __future__ import annotations
 
@@ -84,7 +81,6 @@ def _is_reserved(key: str) -> bool:
 
 
 def _to_tensor(value: Any, key: str, where: str) -> Tensor:
-    """Return an attribute as the type that models take."""
     try:
         value = torch.atleast_1d(torch.as_tensor(value).detach())
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -111,13 +107,11 @@ def folder_record(
     """Return the record of a folder of graph files.
 
     Args:
-        name: path of the folder, absolute or from ``root``. It holds ``.pt`` files (`Data`, a dict of tensors, or a
-            list of these) or ``.npz`` files (arrays), each with ``x``, ``edge_index`` and ``y``, in the natural order
-            of their names; or three folders ``train``, ``val`` and ``test`` of such files.
+        name: path of the folder, absolute or from ``root``, of ``.pt`` files (`Data`, a dict of tensors, or a list of
+            these) or ``.npz`` files, in natural order; or of three such folders ``train``, ``val`` and ``test``.
         root: ``dataset.dir``.
         task_type: ``dataset.task_type``.
-        level: what has a label: "graph", "inductive_node" or "node"; "" to see from the first graph with more than one
-            node: one ``y`` or one for each node; the nodes of a single graph are divided, not graphs.
+        level: "graph", "inductive_node" or "node"; "": see from the first graph with more than one node.
     """
     return DatasetRecord(
         format=FORMAT,
@@ -193,8 +187,7 @@ def _graph_files(folder: Path) -> list[Path]:
 
 
 def _natural_order(file: Path) -> list[tuple[bool, int | str]]:
-    """Sort 2.pt before 10.pt."""
-    parts = re.split(r"(\d+)", file.name)
+    parts = re.split(r"(\d+)", file.name)  # 2.pt before 10.pt
     return [(part.isdecimal(), int(part) if part.isdecimal() else part) for part in parts]
 
 

@@ -1,8 +1,6 @@
 """Loader of mini-batches of the nodes of one large graph: sampled neighbours, clusters, or random subsets of nodes.
 
-A sampler plans an epoch as lists of nodes, and makes each list a subgraph; both depend on (seed, epoch) only. Message
-passing and attention see this subgraph only: results are those of another model than full-batch training, unless the
-graph falls apart into such parts.
+Batches depend on (seed, epoch) only. The model sees one subgraph at a time: results differ from full-batch training.
 """
 
 from __future__ import annotations
@@ -69,7 +67,7 @@ class Source:
 
     @cached_property
     def clusters(self) -> list[np.ndarray]:
-        """The nodes of each cluster; cut once."""
+        """The nodes of each cluster."""
         return partition(self.graph.edge_index, self.graph.num_nodes, min(self.sampling.parts, self.graph.num_nodes))
 
 
@@ -128,7 +126,6 @@ SAMPLERS: dict[str, tuple[Plan, Grow]] = {
 
 
 def _draw_of_each(count: Tensor, size: int, rng: np.random.Generator) -> Tensor:
-    """Draw at most ``size`` places of each group of ``count`` places, without replacement."""
     group = torch.arange(len(count)).repeat_interleave(count)
     order = torch.from_numpy(np.lexsort((rng.random(len(group)), group.numpy())))  # shuffled inside each group
     rank = torch.arange(len(group)) - (count.cumsum(0) - count)[group]
@@ -186,24 +183,21 @@ class NodeLoader(NodeBatchLoader):
 class NodeSubgraphs(Sequence[Data]):
     """The subgraph around each node of one graph: the nodes within some hops of it, and all edges among them.
 
-    Hops go along the edges and against them, and are added whole while there is room; of the first without room for
-    all of its nodes, as many as fit are drawn, all sets equally likely. Edges keep their directions.
+    Hops go along the edges and against them, and are added whole while there is room; of the first that does not fit,
+    as many nodes as do are drawn.
 
     Args:
         graph (Data): One graph with ``y``; is not changed, and not copied.
         num_hops (int, optional): Hops around the node, at least 1 (`train.subgraph_hops`). (default: 2)
-        max_nodes (int, optional): Nodes of a subgraph at most, with that in its centre (`train.subgraph_nodes`).
-            (default: 250)
+        max_nodes (int, optional): Nodes of a subgraph at most (`train.subgraph_nodes`). (default: 250)
         seed (int, optional): Of the draws. (default: 0)
 
     Shapes:
         Subgraph i of n nodes, in increasing order: their rows of all attributes of nodes, ``edge_index`` (2, e) and
         those of edges; ``y`` (1,) or (1, columns), the label of node i; ``target_mask`` (n,), True at node i.
-
-    Cost: of a subgraph, the edges of its nodes, and N numbers of working memory. Nothing is stored.
     """
 
-    drawn_when_read = True  # there are many and they come from one graph: what is computed of them is not stored
+    drawn_when_read = True  # what is computed of them is not stored
 
     def __init__(self, graph: Data, num_hops: int = 2, max_nodes: int = 250, seed: int = 0) -> None:
         if num_hops < 1 or max_nodes < 1:
@@ -227,7 +221,6 @@ class NodeSubgraphs(Sequence[Data]):
         return part
 
     def _ball(self, node: int) -> Tensor:
-        """Return the nodes of a subgraph, (n,), in increasing order."""
         ball = newest = torch.tensor([node])
         for _ in range(self.num_hops):
             around = torch.cat([edges.source[edges.of(newest)[0]] for edges in self.edges]).unique()
@@ -245,9 +238,7 @@ class NodeSubgraphs(Sequence[Data]):
 def around_nodes(
     dataset: GraphDataset, record: DatasetRecord, num_hops: int = 2, max_nodes: int = 250, seed: int = 0
 ) -> GraphDataset:
-    """Return the subgraphs (`NodeSubgraphs`) around all nodes of a data set of one graph, divided as its nodes are.
-
-    The summary stays that of the one graph.
+    """Return the subgraphs (`NodeSubgraphs`) around all nodes of a data set of one graph, whose summary stays.
 
     Raises:
         InputError: not the nodes of one graph have labels; or see `NodeSubgraphs`.

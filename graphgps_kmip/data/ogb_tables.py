@@ -1,7 +1,6 @@
-"""Open Graph Benchmark: its CSV tables as graphs, ogbg-ppa on disk, syntax trees of ogbg-code2, features of molecules.
+"""Open Graph Benchmark: its CSV tables as graphs, ogbg-ppa on disk, syntax trees of ogbg-code2.
 
-ogb's own classes read the same tables; they also ask the network for newer releases of the package and people for
-leave to download, and need a hundred gigabytes of memory for ogbg-ppa.
+ogb's own classes ask the network for newer releases, people for leave to download, and need 100 GB for ogbg-ppa.
 """
 
 from __future__ import annotations
@@ -114,10 +113,7 @@ BLOCK = 1_000  # graphs whose edges are read at once: 2 million
 
 
 def association_graphs(folder: Path, length: int) -> RowGraphs:
-    """Return the graphs of ogbg-ppa, each edge stored once and given in both directions; made a block at a time.
-
-    They have no node features: ``x`` (N, 1) int64 is 0, the one kind of node.
-    """
+    """Return the graphs of ogbg-ppa, each edge in both directions; ``x`` (N, 1) int64 is 0, the only kind of node."""
     path = folder / "processed" / "graphs.db"
     return RowGraphs(path, SCHEMA, partial(_rows, folder / "raw"), range(length), _association_graph)
 
@@ -146,7 +142,6 @@ def _rows(raw: Path) -> Iterator[Row]:
 
 
 def _pieces(path: Path, counts: list[int], dtype: str) -> Iterator[np.ndarray]:
-    """Yield the rows of a table that belong to each graph."""
     import pandas as pd
 
     with reading(path):
@@ -208,7 +203,7 @@ class SyntaxTrees:
 
 
 def vocabulary(names: Iterable[Sequence[str]]) -> list[str]:
-    """Return the most frequent sub-tokens, `WORDS` at most; of equally frequent ones the first seen comes first."""
+    """Return the most frequent sub-tokens, `WORDS` at most."""
     return [word for word, _ in Counter(chain.from_iterable(names)).most_common(WORDS)]
 
 

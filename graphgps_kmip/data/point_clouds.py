@@ -1,7 +1,4 @@
-"""Graphs on disk: rows of tensors in SQLite files (`RowFile`), which worker processes may read; point clouds in them.
-
-Raw clouds are checked and stored, their k-NN graphs built when they are read.
-"""
+"""Graphs on disk: rows of tensors in SQLite files, which worker processes may read; point clouds with k-NN graphs."""
 
 from __future__ import annotations
 
@@ -35,10 +32,9 @@ Row = dict[str, Tensor]
 
 
 class RowFile:
-    """Rows of tensors that are written once, one after the other, and then only read.
+    """Rows of tensors that are written once and then only read; each process opens its own connection.
 
-    A connection must not be carried into another process: after a fork, and after pickling, each opens its own when it
-    first reads. ``schema`` is dtype and size of each tensor of a row, as torch_geometric's `Database` takes it.
+    ``schema`` is dtype and size of each tensor of a row, as torch_geometric's `Database` takes it.
     """
 
     def __init__(self, path: str | Path, schema: dict[str, Any]) -> None:
@@ -129,8 +125,8 @@ class CloudSource:
     """How raw clouds are read, and what their graphs are.
 
     Args:
-        read: yields the clouds of the folder ``raw``, one at a time, in an order that never changes. If none validates,
-            as many random training clouds do as there are test clouds, the same in every run.
+        read: yields the clouds of the folder ``raw``, always in one order. If none validates, as many random training
+            clouds do as there are test clouds, the same in every run.
         num_features: columns C of ``x``.
         positions: first of the three columns of ``x`` that are coordinates.
         num_classes: labels are 0 to ``num_classes`` - 1.
@@ -180,8 +176,7 @@ class CloudGraphs(Sequence[Data]):
         root: folder with ``raw`` and ``processed``.
         source: what to read, and the graphs' k.
         distance: the edges' lengths as ``edge_attr`` (E, 1).
-        cache: keep the neighbours on disk (int32, 4 N k bytes a cloud), found once, instead of finding them at each
-            reading.
+        cache: keep the neighbours on disk (int32, 4 N k bytes a cloud).
     """
 
     def __init__(self, root: str, source: CloudSource, distance: bool = False, cache: bool = False) -> None:
@@ -203,7 +198,6 @@ class CloudGraphs(Sequence[Data]):
             self._neighbors.write({"neighbors": torch.from_numpy(each.astype(np.int32))} for each in neighbors)
 
     def _write(self, raw: Path, facts: Path) -> None:
-        """Write the raw clouds, read one at a time, into the database."""
         sizes, parts = [], []
 
         def rows() -> Iterator[Row]:
@@ -262,7 +256,6 @@ def open_clouds(home: str, source: CloudSource, distance: bool = False, cache: b
 
 
 def _split_clouds(parts: np.ndarray) -> list[np.ndarray]:
-    """Return the indices of each part; without validation clouds, draw them from the training clouds."""
     train, val, test = (np.flatnonzero(parts == part) for part in range(len(SPLITS)))
     if not len(val):
         if len(train) <= len(test):

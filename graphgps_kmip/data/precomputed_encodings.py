@@ -41,9 +41,8 @@ class Encoding:
     Args:
         name: begins the name of its folder in the cache.
         settings: plain values that decide the numbers, as the graph does.
-        compute: takes some graphs, which it must not change, and returns the new attributes of each: tensors of the
-            same dtype and number of dimensions in all graphs, which depend on no other graph in the list and on no
-            global random generator.
+        compute: returns the new attributes of each of some graphs: tensors of one dtype and number of dimensions, which
+            depend on no other graph in the list and on no global random generator.
         version: raised when the definition changes.
         random: ``compute`` draws by ``settings["seed"]`` and the number of the graph in the data set, its ``graph_id``.
         reads: attributes of a graph, besides ``num_nodes``, on which the numbers depend.
@@ -67,7 +66,6 @@ class Encoding:
 
 
 def _compute_all(dataset: GraphDataset, encoding: Encoding, sizes: np.ndarray, num_workers: int) -> Iterator[Packed]:
-    """Yield the attributes of the graphs, chunk by chunk; chunks do not depend on the number of processes."""
     log.info("%s: computing it for %s graphs", encoding.name, f"{len(sizes):,}")
     ends = np.flatnonzero(np.diff((sizes + 1).cumsum() // NODES)) + 1
     bounds = np.unique([0, *ends, len(sizes)]).tolist()
@@ -116,7 +114,6 @@ def _find_culprit(
 def _pack(
     encoding: Encoding, name: str, results: list[dict[str, Tensor]], chunk: range
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return one attribute of some graphs as flat values, and its shapes."""
     if not name.isidentifier():
         raise InputError(f"{encoding.name}: {name!r} cannot be the name of an attribute")
     arrays = []
@@ -159,13 +156,12 @@ def encoded(
 
     Args:
         dataset: is not changed.
-        encodings: are computed one after the other, each unless it is stored in ``folder`` for these data and settings.
+        encodings: are computed one by one, each unless it is stored in ``folder`` for these data and settings.
         folder: of this data set's encodings; None: nothing is kept.
         num_workers: processes that compute; None: one for each core, 1: this one.
 
     Raises:
-        InputError: an encoding cannot be computed for a graph, gives attributes that differ in kind between graphs, or
-            an attribute that is there already; a graph lacks what an encoding reads.
+        InputError: an encoding cannot be computed, differs in kind between graphs, or is there already.
     """
     if not encodings:
         return dataset
@@ -257,10 +253,7 @@ def _in_memory(packs: Iterable[Packed]) -> dict[str, Column]:
 def _load_or_compute(
     folder: Path, key: Mapping[str, Any], graphs: int, compute: Callable[[], Iterable[Packed]]
 ) -> dict[str, Column]:
-    """Return the columns stored in a folder under a key, or compute and store them; one process does, others wait.
-
-    ``key`` is everything that decides the values; ``compute`` gives packs of consecutive graphs that together are all.
-    """
+    """Return the columns stored in a folder under a key, or compute and store them; one process does, others wait."""
     folder = folder.expanduser().absolute()
     place = folder / _name(key)
     with naming_disk(f"encoding {key['encoding']}", folder):

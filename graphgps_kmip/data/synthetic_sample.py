@@ -10,11 +10,8 @@ carry values of their own. Labels follow from the sum of both modulo C, which no
 - node (one graph): many units, each with a landmark whose value is the class of the whole unit: 3/4 of the nodes, the
   leaves, are exactly 3 hops away from it. Units are divided, not nodes: what is memorised of one helps in no other.
 
-Attention to the whole graph reads b from anywhere; at level node, three layers of message passing do. Two layers of
-message passing with a linear head learn no more than the prior of the labels and the few nodes near a beacon.
-
-A node's symbol is its hidden value, 0..C-1, or that of a beacon plus C. Symbols are written into features, positions or
-pendant nodes, with noise in all else.
+Attention to the whole graph reads b from anywhere; at level node, three layers of message passing do. A node's symbol
+is its hidden value, 0..C-1, or that of a beacon plus C; it is written into features, positions or pendant nodes.
 """
 
 from __future__ import annotations
@@ -41,12 +38,10 @@ VARIED = 0.3  # sizes of graphs differ from their mean by up to this share
 def make_sample(record: DatasetRecord, seed: int = 0, featurize: Callable[[Data], Data] | None = None) -> GraphDataset:
     """Return a sample that follows the schema of a record, and plants what the module's first lines say.
 
-    It has at most 300 graphs of about 60 nodes (4 (k + 1) for k-nearest-neighbour graphs if that is more), or one graph
-    of at most 1,500 nodes, and C = 3 hidden values (2 for two classes), so that only the first C classes occur. Mean
-    degree as published, up to 40 (one graph: 16). Noise fills the columns that carry nothing. Without published
-    statistics: 300 graphs of about 30 nodes, undirected; without edges: 4 a node, k = 8 among points. Where features
-    tell fewer than 4 symbols apart (vocabularies of 1 to 3), or are derived, pendant nodes show the values: a model
-    must then hear of degrees.
+    It has at most 300 graphs of about 60 nodes, or one graph of at most 1,500, and C = 3 hidden values (2 for two
+    classes), so that only the first C classes occur. Mean degree as published, up to 40 (one graph: 16); without
+    published statistics 4, k = 8 among points. Where features tell fewer than 4 symbols apart, or are derived, pendant
+    nodes show the values: a model must then hear of degrees.
 
     Args:
         record: the data set; ``features`` must be known.
@@ -68,8 +63,6 @@ def make_sample(record: DatasetRecord, seed: int = 0, featurize: Callable[[Data]
 
 @dataclass(frozen=True)
 class _Author:
-    """Writes the graphs of one sample."""
-
     rng: np.random.Generator
     record: DatasetRecord
     plan: Plan
@@ -77,7 +70,6 @@ class _Author:
     featurize: Callable[[Data], Data] | None
 
     def graph(self, value: int, beacon: int) -> Data:
-        """Return one of many graphs, whose majority and beacon carry these values."""
         plan, rng = self.plan, self.rng
         nodes = round(plan.nodes * rng.uniform(1 - VARIED, 1 + VARIED))
         shape = points(nodes, plan.neighbors + 1) if plan.neighbors else tailed(rng, nodes, self._edges(nodes))
@@ -93,7 +85,6 @@ class _Author:
         return graph
 
     def divided_graph(self) -> Data:
-        """Return the one graph of a sample whose nodes are divided."""
         plan, rng = self.plan, self.rng
         shape = clusters(rng, plan.nodes, self._edges(plan.nodes))
         units = len(shape.beacon)
@@ -221,7 +212,7 @@ class Shape:
 
 
 def tailed(rng: np.random.Generator, nodes: int, edges: int) -> Shape:
-    """Return a connected random body with a tail of `TAIL` edges that ends at the beacon, the last node."""
+    """Return a random body with a tail that ends at the beacon, the last node."""
     body = max(3, nodes - TAIL)
     nodes = body + TAIL
     child = np.arange(1, body)
@@ -332,9 +323,7 @@ def codes(values: int, width: int) -> np.ndarray:
     """Return the vectors of the 2C symbols, (2C, width) float32.
 
     Ordinary values are on the unit circle, those of beacons on a circle of radius `FAR` that is lifted by as much. In
-    wider vectors 3 columns hold this, the larger the wider, so that a linear map, as it is usually initialised, hears
-    it as loudly at any width. (All columns alike would let one step of Adam move its output too far.) One column has
-    steps.
+    wider vectors 3 columns hold this, the larger the wider: a linear map hears it as loudly. One column has steps.
     """
     if width == 1:
         steps = np.arange(values) - (values - 1) / 2

@@ -1,7 +1,4 @@
-"""Worker processes: batches of a DataLoader, and chunks of parallel work over all cores.
-
-What fails in a worker is one line that names graph and file.
-"""
+"""Worker processes: batches of a DataLoader, and chunks of parallel work over all cores; errors name graph and file."""
 
 from __future__ import annotations
 
@@ -77,10 +74,7 @@ def as_is(batch: Any) -> Any:
 
 
 def batches(loader: DataLoader) -> Iterator[Batch]:
-    """Return an iterator over the batches of a loader of `GraphBatches`, whose errors are one line.
-
-    It raises DataError where a graph cannot be read, graphs cannot be joined, or a process was killed.
-    """
+    """Iterate over a loader; DataError where graphs cannot be read or joined, or a worker was killed."""
     iterator = iter(loader)
     if loader.num_workers:
         _watch_killed_workers()
@@ -185,9 +179,8 @@ def _map_over_processes(
 
 
 def _take_first(waiting: deque[tuple[range, Future]]) -> object:
-    """Return the first result, which stays among those that are waited for until it is there."""
     result = waiting[0][1].result()
-    waiting.popleft()
+    waiting.popleft()  # not before: an error names what is waited for
     return result
 
 
@@ -261,8 +254,6 @@ class NodeBatchLoader:
 
 
 class _Jobs(torch.utils.data.Dataset):
-    """Makes the batch of a job, in whichever process asks for it."""
-
     def __init__(self, make: Callable[[int, int, np.ndarray], Data]) -> None:
         self.make = make
 

@@ -34,8 +34,7 @@ KEYS = "model_state optimizer_state scheduler_state epoch best val_loss seconds 
 class Checkpointer:
     """Keeps the state after the last completed epoch in memory, and writes it when it is due or the run is stopped.
 
-    Model and optimizer are the plain ones, not as Fabric wraps them. All processes take part in `keep` and `resume`;
-    the first one writes.
+    Model and optimizer are not wrapped by Fabric. All processes call `keep` and `resume`; the first one writes.
     """
 
     def __init__(

@@ -24,9 +24,8 @@ log = logging.getLogger(__name__)
 class Reporter:
     """Reports of the first process; the others have none that is `active`.
 
-    On a terminal there is a bar over the epochs, elsewhere a log line for each evaluated epoch. The ETA counts epochs
-    with and without an evaluation separately, each by its median, which the first epoch (compilers, caches) does not
-    move. `metric` selects the epoch; `done` epochs were trained before.
+    On a terminal there is a bar over the epochs, elsewhere a log line for each evaluated epoch. The ETA has medians of
+    epochs with and without an evaluation. `metric` selects the epoch; `done` epochs were trained before.
     """
 
     def __init__(

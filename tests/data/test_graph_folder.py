@@ -203,10 +203,7 @@ def test_a_folder_that_is_not_there_is_named_with_near_misses(tmp_path: Path) ->
 
 DIFFERENT = {
     "widths": ({"x": np.ones((3, 4))}, "mine/1.npz: graphs differ in the columns of x: 4 here, 2 in .*/mine/0.npz"),
-    "edge features of one": (
-        {"edge_attr": np.ones((3, 1))},
-        "mine/0.npz: edge_attr is missing, and .*1.npz has it",
-    ),
+    "edge features of one": ({"edge_attr": np.ones((3, 1))}, "mine/0.npz: edge_attr is missing, and .*1.npz has it"),
     "positions of one": ({"pos": np.ones((3, 2))}, "mine/0.npz: pos is missing, and .*/mine/1.npz has it"),
     "an attribute of one": ({"mine": np.ones(3)}, "mine/0.npz: mine is missing, and .*/mine/1.npz has it"),
     "labels": ({"y": [[0, 1]]}, "mine/1.npz: graphs differ in the columns of y: 2 here, none in .*/mine/0.npz"),

@@ -380,10 +380,7 @@ def test_a_full_disk_is_one_line_and_neither_blamed_on_the_raw_file_nor_believed
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (
-            PermissionError(errno.EACCES, "Permission denied", "/data/it"),
-            r"Permission denied \(/data/it\): check",
-        ),
+        (PermissionError(errno.EACCES, "Permission denied", "/data/it"), r"Permission denied \(/data/it\): check"),
         (OSError(errno.EIO, "Input/output error"), r"Input/output error \(.*/mine\): check the disk"),
         (MemoryError("Unable to allocate 745. GiB"), "there is too little memory .*745. GiB.*: close other programs"),
         (RuntimeError("can't allocate memory: you tried to allocate 32 TB"), "there is too little memory .* 32 TB"),

@@ -1,7 +1,6 @@
 """City-Networks: road networks of four cities, one graph each, with shipped masks and encoded coordinates.
 
-Longitude and latitude are sines and cosines (k-MIP paper, appendix on City-Networks, eq. 38). The paper keeps all
-other features; its parameter counts say that the two raw coordinates go.
+Longitude and latitude become sines and cosines (k-MIP paper, appendix on City-Networks, eq. 38).
 """
 
 from __future__ import annotations
@@ -95,11 +94,7 @@ PARTS = {
 
 
 def load(home: str, name: str) -> Data:
-    """Return the graph with the inputs of the k-MIP paper: 32 columns of coordinates (eq. 38), then 35 others.
-
-    Coordinates are scaled and the others standardised by the training nodes of the shipped split, whatever split is
-    drawn later. Road segments are taken both ways.
-    """
+    """Return the graph with 32 columns of coordinates (eq. 38), then 35 others, scaled by shipped training nodes."""
     folder = Path(home, name.lower())
     archive, processed = folder / "raw" / f"{folder.name}.tar.gz", folder / PROCESSED / "graph.pt"
     if not processed.exists():
@@ -113,7 +108,6 @@ def load(home: str, name: str) -> Data:
 
 
 def _read(archive: Path) -> Data:
-    """Read the tensors of an archive without unpacking it, so that no path in it can lead elsewhere."""
     names, tensors = {file: part for part, file in PARTS.items()}, {}
     with tarfile.open(archive, "r:gz") as members:
         for member in members:

@@ -41,7 +41,6 @@ NEGATIVES_SEED = 0  # the same training negatives in every run
 
 
 def _raw_files(name: str, archive: str, tables: tuple[str, ...], split: str, ending: str = "csv.gz") -> RawFiles:
-    """Return the raw files of a data set in ogb's layout; ``archive`` is the path of the download without ending."""
     inside = archive.rpartition("/")[2]
     return RawFiles(
         HOME,
@@ -80,8 +79,7 @@ def load_graphs(home: str, name: str, raw: RawFiles) -> GraphDataset:
 def load_node(home: str, name: str, raw: RawFiles) -> Data:
     """Return the graph with the masks of the official split.
 
-    Edges are as in the file where they have a direction (arxiv: from the citing to the cited paper); others are given
-    in both. Proteins have no features of their own: ``x`` is the mean of ``edge_attr`` over the edges of each.
+    Edges of arxiv have a direction, others are given in both; ``x`` of proteins is the mean of ``edge_attr``.
     """
     prepare = _mean_of_edges if name == "ogbn-proteins" else None
     graph = OGBGraphs(home, raw, one_way=name == "ogbn-arxiv", prepare=prepare)[0]
@@ -120,9 +118,7 @@ def load_links(home: str) -> GraphDataset:
 
 
 def random_negatives(edges: Tensor, num_nodes: int, seed: int) -> Tensor:
-    """Draw as many pairs of different nodes as there are edges, none of them an edge in either direction.
-
-    A pair may come twice, as it rarely does in a large graph.
+    """Draw as many pairs of different nodes as there are edges, none an edge in either direction; they may repeat.
 
     Shapes: edges (2, L) -> (2, L).
 
@@ -237,7 +233,6 @@ def _record(
     licence: str = "MIT",
     **facts: Any,
 ) -> DatasetRecord:
-    """Return the record of a data set whose graphs (ogbg-...) or nodes (ogbn-...) have labels."""
     level = "graph" if name.startswith("ogbg") else "node"
     raw = _raw_files(name, f"{level}proppred/{archive}", (*COUNTS, f"{level}-label", *tables), split)
     usual = {"task_type": "classification", "metric": "accuracy", "loss": "cross_entropy"}

@@ -22,15 +22,7 @@ from ogb.utils import features
 from sklearn.datasets import load_digits
 from torch_geometric.data import Data
 
-from graphgps_kmip.data import (
-    DataError,
-    DatasetInfo,
-    DatasetRecord,
-    find,
-    ogb_tables,
-    open_dataset,
-    sampled,
-)
+from graphgps_kmip.data import DataError, DatasetInfo, DatasetRecord, find, ogb_tables, open_dataset, sampled
 from graphgps_kmip.data.ogb_tables import END, UNKNOWN, vocabulary
 from graphgps_kmip.data.sets import ogb
 from graphgps_kmip.data.sets.malnet import MAX_DEGREE, featurize

@@ -104,7 +104,7 @@ def test_without_room_for_graphs_only_the_inputs_are_kept(monkeypatch: pytest.Mo
     pointers = {tensor.data_ptr() for tensor in (*inputs.leaves, inputs.place)}
     assert saved
     assert {tensor.data_ptr() for tensor in saved} <= pointers
-    assert not out.grad_fn.kept
+    assert not out.grad_fn.graphs
 
 
 def stored_bytes(rows: int) -> int:
@@ -128,7 +128,7 @@ def test_graphs_of_the_first_chunks_are_kept_as_long_as_their_bytes_fit(
 ) -> None:
     index = 2 * 8 * len(EDGES)  # places of edges in a chunk, which `index_add` stores
     monkeypatch.setattr(row_chunks, "KEEP_BYTES", chunks * stored_bytes(3) + index)
-    assert len(map_rows(Inputs(12).stages(), 12).grad_fn.kept) == chunks
+    assert len(map_rows(Inputs(12).stages(), 12).grad_fn.graphs) == chunks
     with torch.no_grad():
         assert map_rows(Inputs(12).stages(), 12).grad_fn is None
 
@@ -141,7 +141,7 @@ def test_what_is_kept_is_not_computed_again_and_serves_one_backward_pass(monkeyp
     assert len(calls) == 4
     first = torch.autograd.grad(out.square().sum(), inputs.leaves, retain_graph=True)
     assert len(calls) == 4
-    assert not out.grad_fn.kept
+    assert not out.grad_fn.graphs
     torch.testing.assert_close(torch.autograd.grad(out.square().sum(), inputs.leaves), first, **EXACT)
     assert len(calls) == 8
 

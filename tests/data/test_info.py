@@ -49,14 +49,6 @@ def test_classes_are_counted_over_all_splits_and_by_the_largest_label(rings: Cal
         info_of(dataset, classes=3)
 
 
-@pytest.mark.parametrize(("task_type", "y"), [("regression", 0.5), ("classification_multilabel", float("nan"))])
-def test_targets_and_label_columns_are_counted(task_type: str, y: float, rings: Callable[[int], GraphDataset]) -> None:
-    dataset = rings(5)
-    for graph in dataset.graphs:
-        graph.y = torch.full((1, 4), y)
-    assert info_of(dataset, task_type).dim_out == 4
-
-
 def test_every_node_of_an_inductive_data_set_has_a_label(rings: Callable[[int], GraphDataset]) -> None:
     dataset = rings(5)
     with pytest.raises(ValueError, match=r"Mine, graph 0: y must have shape \(3,\), got \(1,\)"):

@@ -201,16 +201,6 @@ def test_splits_and_batches_share_the_edges_of_a_node_only_where_the_graph_is_dr
     assert all(len(drawn) == 1 for drawn in edges.values()) == expected
 
 
-@pytest.mark.parametrize("sampler", ["graph_uniform", "batch_uniform"])
-@pytest.mark.parametrize("world_size", [2, 3])
-def test_processes_share_the_batches_and_make_equally_many_steps(world_size: int, sampler: str) -> None:
-    shares = [loader(sampler=sampler, rank=rank, world_size=world_size) for rank in range(world_size)]
-    assert len({len(list(share)) for share in shares} | {len(share) for share in shares}) == 1
-    alone = {tuple(batch.n_id.tolist()) for batch in loader(sampler=sampler)}
-    assert {tuple(batch.n_id.tolist()) for share in shares for batch in share if "filler" not in batch} == alone
-    assert sum((Counter(sum(cores(share), [])) for share in shares), Counter()) == Counter(sum(cores(loader()), []))
-
-
 def test_a_graph_of_one_node_and_one_without_edges_make_batches() -> None:
     for degrees in ([0], [1], [0] * 5):
         graph = graph_of(len(degrees))

@@ -166,14 +166,6 @@ def test_one_graph_with_masks_keeps_them_and_without_gets_some(divided: Data) ->
     assert not torch.equal(redrawn.train_mask, divided.train_mask)
 
 
-@pytest.mark.parametrize("labels", [None, [0, 1] * 25], ids=["plain", "stratified"])
-def test_every_sample_is_in_exactly_one_part(labels: list[int] | None) -> None:
-    splits = random_split(50, (0.5, 0.3, 0.2), seed=3, labels=labels)
-    assert [len(part) for part in splits] == [25, 15, 10]
-    assert torch.cat(splits).sort().values.tolist() == list(range(50))
-    assert all(part.dtype == torch.int64 for part in splits)
-
-
 def test_a_stratified_split_divides_each_class_alike() -> None:
     labels = np.repeat([0, 1, 2], [100, 50, 10])
     for part, share in zip(random_split(160, (0.6, 0.2, 0.2), labels=labels), (0.6, 0.2, 0.2), strict=True):

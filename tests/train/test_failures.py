@@ -79,10 +79,7 @@ def test_any_other_error_of_the_model_passes_through(tmp_path: Path) -> None:
     ("options", "key"),
     [
         ({"max_epoch": 0}, "optim.max_epoch"),
-        ({"eval_period": 0}, "train.eval_period"),
         ({"eval_test": "never"}, "train.eval_test"),
-        ({"early_stop_patience": -1}, "train.early_stop_patience"),
-        ({"batch_accumulation": 0}, "optim.batch_accumulation"),
         ({"clip_grad_norm": 0.0}, "optim.clip_grad_norm"),
         ({"ckpt_period": True}, "train.ckpt_period"),
         ({"epoch_resume": -2}, "train.epoch_resume"),

@@ -122,6 +122,29 @@ def test_batches_know_their_split_the_progress_of_the_run_and_its_epoch(tmp_path
     assert list(dict.fromkeys(seen)) == want
 
 
+def test_plateau_steps_on_the_last_evaluated_validation_loss(tmp_path: Path) -> None:
+    seen = []
+
+    class Plateau(torch.optim.lr_scheduler.ReduceLROnPlateau):
+        def step(self, metrics: float, epoch: int | None = None) -> None:
+            seen.append(metrics)
+            super().step(metrics, epoch)
+
+    run(tmp_path, max_epoch=5, eval_period=2, scheduler=Plateau)
+    losses = {line["epoch"]: line["loss"] for line in read_stats(tmp_path, "val")}
+    assert seen == [losses[0], losses[1], losses[1], losses[3], losses[4]]
+    with pytest.raises(ValueError, match="reduce_on_plateau needs a validation split"):
+        run(tmp_path / "b", loaders=make_loaders()[:1], scheduler=Plateau)
+
+
+def test_bf16_autocast_reaches_the_model_and_not_the_metrics(tmp_path: Path) -> None:
+    seen = []
+    hook = lambda _: seen.append(torch.is_autocast_enabled("cpu"))  # noqa: E731
+    record = run(tmp_path, hook, max_epoch=1, fabric=make_fabric("cpu", precision="bf16-mixed"))
+    assert all(seen)
+    assert math.isfinite(record["best"]["val"]["loss"])  # `accuracy` asserts its scores
+
+
 def test_two_frames_are_between_the_caller_of_train_and_the_model(tmp_path: Path) -> None:
     stacks: list[list[str]] = []
     hook = lambda _: stacks.append([f.name for f in traceback.extract_stack() if "/graphgps_kmip/" in f.filename])  # noqa: E731

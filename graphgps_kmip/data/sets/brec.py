@@ -1,7 +1,7 @@
 """BREC: 400 pairs of non-isomorphic graphs that a model should tell apart, in graph6 strings (Wang and Zhang 2024).
 
-The file ``brec_v3.npy`` has 64 strings for each pair, G and H in turn, in 32 orders of their nodes; as many for the
-reliability test of each pair follow: 64 orders of one of its graphs. Nodes have no features, ``x`` is a column of zeros.
+The file ``brec_v3.npy`` has 64 strings for each pair, G and H in turn, in 32 orders of their nodes; then those of the
+reliability test of each pair: 64 orders of one of its graphs. ``x`` is a column of zeros.
 """
 
 from __future__ import annotations

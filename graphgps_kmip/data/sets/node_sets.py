@@ -1,6 +1,6 @@
 """Data sets of one graph with classified nodes.
 
-Planetoid, CitationFull, Amazon, Coauthor, WikiCS, Platonov et al., Geom-GCN (WebKB, Wikipedia, Actor), LINKX, GraphSAINT.
+Planetoid, CitationFull, Amazon, Coauthor, WikiCS, Platonov et al., Geom-GCN (WebKB, Wikipedia, Actor), LINKX, Yelp.
 """
 
 from __future__ import annotations

@@ -57,10 +57,7 @@ def locked(path: Path, title: str) -> Iterator[None]:
 
 
 def take_descriptor(path: Path) -> int | None:
-    """Return an open file descriptor that holds a lock file as `held` does, None if another process holds it.
-
-    A child process that inherits the descriptor keeps the lock should this process be killed.
-    """
+    """Return an open file descriptor that holds a lock file as `held` does, None if another process holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     if _try_lock(descriptor):
         return descriptor

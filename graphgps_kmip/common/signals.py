@@ -42,7 +42,6 @@ class StopSignals:
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> StopSignals:
-        """Install the handlers."""
         if threading.current_thread() is threading.main_thread():
             for signum in (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if self.forward else [])):
                 if not self.forward or signal.getsignal(signum) is not signal.SIG_IGN:
@@ -50,7 +49,6 @@ class StopSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Put the earlier handlers back."""
         for signum, handler in self._previous.items():
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 

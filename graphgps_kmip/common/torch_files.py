@@ -40,11 +40,7 @@ class _Left:
 
 @contextmanager
 def allowing(classes: Iterable[tuple[Callable, str]]) -> Iterator[None]:
-    """Let torch's reader build these (class or function, full name in the file) and its own types, and nothing else.
-
-    torch_geometric allows some twenty classes in the whole process. A sparse tensor must have the entries that its
-    indices name.
-    """
+    """Let torch's reader build these (class or function, full name in the file) and its own types, and nothing else."""
     before = get_safe_globals()
     clear_safe_globals()
     add_safe_globals(list(classes))
@@ -101,8 +97,7 @@ def _load(file: Source, mmap: bool = False) -> Any:
 def check_archive(file: Any) -> None:
     """Read a file of torch.save, a path or an open file, to its end, and refuse it if it is not as it was written.
 
-    Compressed members are refused, too: torch.save makes none, and a small one may hold terabytes. The format of torch
-    before 1.6 has no checksums.
+    Compressed members are refused, too: a small one may hold terabytes. The format before torch 1.6 has no checksums.
 
     Raises:
         UnreadableFile: it is damaged, or compressed.

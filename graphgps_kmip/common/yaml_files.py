@@ -54,8 +54,8 @@ def parse_yaml(text: str, on_duplicate: OnDuplicate | None = None) -> Any:
 
     Args:
         text (str): YAML.
-        on_duplicate (callable, optional): called with line and key for each key that one mapping has twice; the later
-            one counts then, as in public codes. ``None``: a duplicate is an error. (default: ``None``)
+        on_duplicate (callable, optional): called with line and key for each key that a mapping has twice, of which the
+            later counts. ``None``: a duplicate is an error. (default: ``None``)
 
     Raises:
         ConfigError: not valid, a key twice, or more than `MAX_VALUES` values by aliases; begins with line:column.
@@ -124,8 +124,7 @@ def read_yaml(
 
     Args:
         file (Path): the file.
-        named_by (str, optional): what names the file, for messages: ``--cfg``, or a key of another file.
-            (default: ``""``)
+        named_by (str, optional): what names the file in messages: ``--cfg``, or a key. (default: ``""``)
         error_type (type, optional): of the error. (default: ``ConfigError``)
         on_duplicate (callable, optional): as of `parse_yaml`. (default: ``None``)
         empty (bool, optional): whether an empty file is an empty mapping, rather than an error. (default: ``False``)

@@ -119,8 +119,6 @@ BYTES = 64 * 2**20  # of a tensor at a time: one that is mapped from disk need n
 def graph_facts(graph: Data) -> dict[str, Any]:
     """Return hashes of what a model learns from: ``data`` (edge_index, x, y), ``split`` (masks); and ``num_nodes``.
 
-    Further edge sets and encodings, which follow from these by a config, do not count.
-
     Raises:
         ValueError: an attribute is missing or no dense tensor.
     """

@@ -128,10 +128,7 @@ def _draw_by_numpy(draw: _Draw, ids: Tensor) -> None:
 
 
 def _draw_again(draw: _Draw, first: np.ndarray, degree: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """Return places of k edges of each node, which has fewer, drawn with replacement: (n,) -> (n, k).
-
-    Those at the places of the node's first draw are of no use: their random numbers belong to that.
-    """
+    """Return places of k edges of each node, which has fewer, drawn with replacement: (n,) -> (n, k)."""
     place, degree = np.arange(draw.k), degree[:, None]
     u = uniform_numbers(state[:, None], place)
     if draw.how == "uniform":

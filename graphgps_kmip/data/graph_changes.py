@@ -22,19 +22,6 @@ from graphgps_kmip.errors import InputError
 AS_GIVEN = "natural"
 
 
-def _random(graph: Data, rng: np.random.Generator) -> np.ndarray:
-    return rng.permutation(graph.num_nodes)
-
-
-def _by_degree(graph: Data, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
-    degree = graph.edge_index[1].bincount(minlength=graph.num_nodes).numpy()
-    return np.argsort(-degree, kind="stable")
-
-
-def _breadth_first(graph: Data, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
-    return breadth_first(_adjacency(graph)) if graph.num_nodes else np.arange(0)
-
-
 def _spectral(graph: Data, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
     """By the Fiedler vector of each component, components from large to small."""
     adjacency, orders = _adjacency(graph), []
@@ -64,9 +51,9 @@ def _adjacency(graph: Data) -> scipy.sparse.csr_array:
 Order = Callable[[Data, np.random.Generator], np.ndarray]
 ORDERS: dict[str, Order | None] = {
     AS_GIVEN: None,
-    "random": _random,
-    "degree": _by_degree,
-    "bfs": _breadth_first,
+    "random": lambda graph, rng: rng.permutation(graph.num_nodes),
+    "degree": lambda graph, _: (-graph.edge_index[1].bincount(minlength=graph.num_nodes)).argsort(stable=True).numpy(),
+    "bfs": lambda graph, _: breadth_first(_adjacency(graph)) if graph.num_nodes else np.arange(0),
     "spectral": _spectral,
 }
 
@@ -134,10 +121,7 @@ def with_reverse_edges(graph: Data) -> Data:
 
 
 def with_self_loops(graph: Data) -> Data:
-    """Return a copy of a graph in which each node has one edge to itself, with zeros as edge features.
-
-    Exphormer's code leaves out nodes without edges, and adds a second loop to a node that has one.
-    """
+    """Return a copy of a graph in which each node has one edge to itself, with zeros as edge features."""
     loops = torch.arange(graph.num_nodes).expand(2, -1)
     others, edge_attr = remove_self_loops(graph.edge_index, graph.edge_attr)
     if edge_attr is not None:

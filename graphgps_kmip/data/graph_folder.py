@@ -29,8 +29,7 @@ RESERVED = ("batch", "ptr", "num_graphs", "filler", "graph_id")  # attributes th
 LIKE = 0.7  # of difflib: "edges_index" and "edge_atr" are near misses, "edge_weight" is something else
 
 
-def list_first(names: list[str]) -> str:
-    """Return the first eight of these names, and how many more there are."""
+def _list_first(names: list[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "") or "nothing"
 
 
@@ -60,12 +59,13 @@ def _make_graph(values: Mapping[str, Any], where: str) -> Data:
     for key in KNOWN:
         near = difflib.get_close_matches(key, others, n=1, cutoff=LIKE)
         if key not in values and (near or key in REQUIRED):
-            hint = f": is {others[near[0]]} meant?" if near else f"; it has {list_first(list(values))}"
+            hint = f": is {others[near[0]]} meant?" if near else f"; it has {_list_first(list(values))}"
             raise DataError(f"{where}: {key} is missing{hint}")
         if key in values:
             values[key] = _to_tensor(values[key], key, where)
-    if reserved := [key for key in values if key not in KNOWN and _is_reserved(key)]:
-        raise DataError(f"{where}: {reserved[0]} is a name that graphs and mini-batches use: rename this attribute")
+    for key in values:
+        if key in RESERVED or key.startswith("num_") or callable(getattr(Data, key, None)):
+            raise DataError(f"{where}: {key} is a name that graphs and mini-batches use: rename this attribute")
     if absent := [key for key in MASKS if key not in values] if any(key in values for key in MASKS) else []:
         raise DataError(f"{where}: {absent[0]} is missing: give {', '.join(MASKS)}, or none of them")
     shape = tuple(values["x"].shape)
@@ -74,10 +74,6 @@ def _make_graph(values: Mapping[str, Any], where: str) -> Data:
         hint = hints.get(len(shape), "flatten the features of each node")
         raise DataError(f"{where}: x must be (nodes, features), each 1 or more, got shape {shape}: {hint}")
     return Data(**values)
-
-
-def _is_reserved(key: str) -> bool:
-    return key in RESERVED or key.startswith("num_") or callable(getattr(Data, key, None))
 
 
 def _to_tensor(value: Any, key: str, where: str) -> Tensor:
@@ -170,14 +166,14 @@ def _files(folder: Path) -> dict[str, list[Path]]:
     if divided and len(divided) < len(SPLITS):
         absent = " and ".join(split for split in SPLITS if split not in inside)
         raise DataError(
-            f"{folder}: a folder {absent} is missing next to {' and '.join(divided)}; it has {list_first(inside)}"
+            f"{folder}: a folder {absent} is missing next to {' and '.join(divided)}; it has {_list_first(inside)}"
         )
     files = {split: _graph_files(path) for split, path in parts.items()}
     if divided and _graph_files(folder):
         raise DataError(f"{folder}: graph files are in it and in its folders {', '.join(SPLITS)}: move the former")
     for split, paths in files.items():
         if not paths:
-            has = list_first(sorted(file.name for file in parts[split].iterdir()))
+            has = _list_first(sorted(file.name for file in parts[split].iterdir()))
             raise DataError(f"{parts[split]}: there are no graph files (.pt or .npz); it has {has}")
     return files
 

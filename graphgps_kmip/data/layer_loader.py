@@ -190,8 +190,6 @@ WORD = 64  # nodes that the C loop marks in one number
 def with_sources(rows: Tensor, source: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     """Append the sources that are not among the rows, in increasing order, and return the row of each source.
 
-    A C loop marks nodes in N bits and counts them (``ops/native/edge_sampling.c``), without a compiler they are sorted.
-
     Shapes: rows (n,) nodes, each once; source (E,) nodes -> rows (m,), row of each source (E,), all int64.
     """
     if unavailable_reason(*KERNEL):

@@ -22,7 +22,7 @@ from graphgps_kmip.errors import InputError
 class GlobalBatches:
     """Batch sampler: the rows that one process takes of each global batch of graphs.
 
-    The global batches are the same for any number W of processes; process r takes rows r, r + W, ..., perhaps none.
+    Process r of any number W takes rows r, r + W, ... of each, perhaps none.
 
     Args:
         num_samples: size of the data set.
@@ -59,8 +59,7 @@ class GlobalBatches:
 class GraphLoader:
     """Batches of graphs for one process; ``set_epoch`` before each epoch chooses the order.
 
-    A process whose share of a batch is empty gets one graph marked ``batch.filler = True``, which must not count: all
-    processes make equally many steps.
+    A process whose share of a batch is empty gets one graph marked ``batch.filler = True``, which must not count.
 
     Args:
         graphs: the data set.

@@ -71,22 +71,19 @@ class Source:
         return partition(self.graph.edge_index, self.graph.num_nodes, min(self.sampling.parts, self.graph.num_nodes))
 
 
-def plan_nodes(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
-    """Cut the nodes of the split into batches."""
+def _plan_nodes(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
     nodes, size = source.mask.nonzero().squeeze(1).numpy(), source.sampling.batch_size
     nodes = nodes if rng is None else rng.permutation(nodes)
     return np.split(nodes, range(size, len(nodes), size))
 
 
-def plan_clusters(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
-    """Draw which clusters of the graph go together."""
+def _plan_clusters(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
     count, size = len(source.clusters), source.sampling.batch_size
     order = np.arange(count) if rng is None else rng.permutation(count)
     return [np.concatenate([source.clusters[i] for i in order[at : at + size]]) for at in range(0, count, size)]
 
 
-def plan_random_subsets(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
-    """Divide the nodes at random."""
+def _plan_random_subsets(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
     count = source.graph.num_nodes
     order = (rng or np.random.default_rng(0)).permutation(count)
     return [np.sort(part) for part in np.array_split(order, min(source.sampling.parts, count))]
@@ -114,14 +111,14 @@ def draw_neighbors(source: Source, nodes: np.ndarray, rng: np.random.Generator) 
     return taken, torch.cat(drawn)
 
 
-# Name -> plan of an epoch: (source, generator or None for the same plan always) -> nodes of each batch that count; and
-# how a batch is made: (source, these nodes, generator) -> all its nodes, these first, and ids of its edges.
+# Name -> plan of an epoch: (source, generator or None) -> nodes of each batch that count; and how a batch is made:
+# (source, these nodes, generator) -> all its nodes, these first, and ids of its edges.
 Plan = Callable[[Source, np.random.Generator | None], list[np.ndarray]]
 Grow = Callable[[Source, np.ndarray, np.random.Generator], tuple[Tensor, Tensor]]
 SAMPLERS: dict[str, tuple[Plan, Grow]] = {
-    "neighbor": (plan_nodes, draw_neighbors),  # Hamilton et al. 2017
-    "cluster": (plan_clusters, take_induced),  # Chiang et al. 2019
-    "random_node": (plan_random_subsets, take_induced),
+    "neighbor": (_plan_nodes, draw_neighbors),  # Hamilton et al. 2017
+    "cluster": (_plan_clusters, take_induced),  # Chiang et al. 2019
+    "random_node": (_plan_random_subsets, take_induced),
 }
 
 
@@ -134,8 +131,6 @@ def _draw_of_each(count: Tensor, size: int, rng: np.random.Generator) -> Tensor:
 
 class NodeLoader(NodeBatchLoader):
     """Subgraphs of one graph, in which ``<split>_mask`` holds the nodes that count in this batch.
-
-    A batch without a node of the split is left out.
 
     Args:
         graph: one graph with ``<split>_mask`` (N,).

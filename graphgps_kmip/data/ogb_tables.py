@@ -34,9 +34,8 @@ def ogb_split(home: str, raw: RawFiles) -> dict[str, Tensor]:
 class OGBGraphs(InMemoryDataset):
     """The graphs of a data set of the Open Graph Benchmark, from its tables.
 
-    ``x`` and ``edge_attr`` are the tables "node-feat" and "edge-feat"; ``y`` of each graph or node is the table of
-    labels (float32 if some are unknown, NaN; else int64; text as a list of its words); other tables of nodes have their
-    names. Edges have a direction if ``one_way``; else each is one row of the files, and is followed by its reverse.
+    Attributes are named by `KEYS`; ``y`` is float32 if some labels are unknown (NaN), else int64, or a list of words.
+    Each edge is followed by its reverse unless ``one_way``.
     """
 
     def __init__(
@@ -190,7 +189,7 @@ class SyntaxTrees:
         return cls(json.loads(path.read_text()))
 
     def __call__(self, graph: Data) -> Data:
-        """Return the tree with its edges and its name as described above."""
+        """Return the tree as described above."""
         numbers = [self.numbers.get(word, UNKNOWN) for word in graph.y[:LENGTH]]
         edge_index, edge_attr = _edges(graph)
         return Data(

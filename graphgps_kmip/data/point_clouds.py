@@ -50,7 +50,6 @@ class RowFile:
         return self._connections[os.getpid()]
 
     def __getitem__(self, index: int) -> Row:
-        """Return one row, a copy that the caller may change."""
         try:
             return self.database.get(index)
         except (sqlite3.Error, TypeError, RuntimeError) as error:  # TypeError: no such row; RuntimeError: half a row
@@ -72,8 +71,6 @@ class RowFile:
 
 
 class _ReadOnly(SQLiteDatabase):
-    """A finished database: nothing is written, not even a lock."""
-
     def connect(self) -> None:
         path = quote(os.path.abspath(self.path))
         self._connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
@@ -140,8 +137,7 @@ class CloudSource:
     k: int
 
 
-def check_cloud(cloud: Cloud, source: CloudSource) -> tuple[np.ndarray, np.ndarray]:
-    """Return features (float32) and labels (int32), or raise InputError for what cannot be a cloud of the source."""
+def _check_cloud(cloud: Cloud, source: CloudSource) -> tuple[np.ndarray, np.ndarray]:
     x, y = np.ascontiguousarray(cloud.x, np.float32), np.asarray(cloud.y)
     if x.ndim != 2 or x.shape[1] != source.num_features or not len(x):
         raise InputError(f"expected points with {source.num_features} columns, found shape {x.shape}")
@@ -169,8 +165,6 @@ def parse_table(lines: list[str], columns: int) -> np.ndarray:
 
 class CloudGraphs(Sequence[Data]):
     """Clouds in ``root/processed``, made of ``root/raw`` first; each item is a graph ``x``, ``pos``, ``y``, k-NN edges.
-
-    Small facts of every cloud are in memory: ``num_points (G,)`` and ``splits``.
 
     Args:
         root: folder with ``raw`` and ``processed``.
@@ -203,14 +197,19 @@ class CloudGraphs(Sequence[Data]):
         def rows() -> Iterator[Row]:
             for cloud in self.source.read(raw):
                 with reading(cloud.path):
-                    x, y = check_cloud(cloud, self.source)
+                    x, y = _check_cloud(cloud, self.source)
                 sizes.append(len(x))
                 parts.append(SPLITS.index(cloud.part))
                 yield {"x": torch.from_numpy(x), "y": torch.from_numpy(y)}
 
         self._points.write(rows())
-        splits = dict(zip(SPLITS, _split_clouds(np.array(parts)), strict=True))
-        np.savez(facts, num_points=np.array(sizes), **splits)
+        train, val, test = (np.flatnonzero(np.array(parts) == part) for part in range(len(SPLITS)))
+        if not len(val):
+            if len(train) <= len(test):
+                raise InputError(f"{len(test)} of {len(train)} training clouds cannot validate: are files missing?")
+            val = np.sort(np.random.default_rng(0).permutation(train)[: len(test)])  # 0: whatever the run's seed
+            train = np.setdiff1d(train, val)
+        np.savez(facts, num_points=np.array(sizes), train=train, val=val, test=test)
 
     def __len__(self) -> int:
         return len(self.num_points)
@@ -253,13 +252,3 @@ def open_clouds(home: str, source: CloudSource, distance: bool = False, cache: b
     """Return the clouds below a folder with their splits and summary; arguments as of `CloudGraphs`."""
     clouds = CloudGraphs(home, source, distance, cache)
     return GraphDataset(clouds, clouds.splits, clouds.summary)
-
-
-def _split_clouds(parts: np.ndarray) -> list[np.ndarray]:
-    train, val, test = (np.flatnonzero(parts == part) for part in range(len(SPLITS)))
-    if not len(val):
-        if len(train) <= len(test):
-            raise InputError(f"{len(test)} of {len(train)} training clouds cannot validate: are files missing?")
-        val = np.sort(np.random.default_rng(0).permutation(train)[: len(test)])  # 0: whatever the run's seed
-        train = np.setdiff1d(train, val)
-    return [train, val, test]

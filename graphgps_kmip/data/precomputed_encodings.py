@@ -89,26 +89,20 @@ def _compute_chunk(dataset: GraphDataset, encoding: Encoding, chunk: range) -> P
     with torch.random.fork_rng(devices=[]):  # whether an encoding was kept must not move a run's random numbers
         try:
             results = encoding.compute(graphs)
-        except Exception as error:  # of whatever kind: it is raised with the graph that it is about
-            where, single = _find_culprit(dataset, encoding, graphs, chunk, error)
-            text = " ".join(str(single).split())
-            raise InputError(f"{encoding.name}: {where}: {type(single).__name__}: {text}") from error
+        except Exception as error:  # of whatever kind: it is raised with the graph that fails by itself
+            where, culprit = f"graphs {chunk[0]:,} to {chunk[-1]:,}", error
+            for number, graph in zip(chunk, graphs, strict=True):
+                try:
+                    encoding.compute([graph])
+                except Exception as single:
+                    where, culprit = dataset.place(number), single
+                    break
+            text = " ".join(str(culprit).split())
+            raise InputError(f"{encoding.name}: {where}: {type(culprit).__name__}: {text}") from error
     if len(results) != len(graphs):
         raise InputError(f"{encoding.name}: {len(results)} results for {len(graphs)} graphs")
     names = sorted({name for result in results for name in result})
     return {name: _pack(encoding, name, results, chunk) for name in names}
-
-
-def _find_culprit(
-    dataset: GraphDataset, encoding: Encoding, graphs: list[Data], chunk: range, error: Exception
-) -> tuple[str, Exception]:
-    """Return which graph of a failed chunk fails by itself, and its error; the whole chunk if none does."""
-    for number, graph in zip(chunk, graphs, strict=True):
-        try:
-            encoding.compute([graph])
-        except Exception as single:
-            return dataset.place(number), single
-    return f"graphs {chunk[0]:,} to {chunk[-1]:,}", error
 
 
 def _pack(
@@ -183,7 +177,6 @@ def encoded(
 
 
 def _look(dataset: GraphDataset, names: list[str], workers: int) -> tuple[dict[str, str], np.ndarray]:
-    """Look at every graph once: return a digest of each attribute, and all numbers of nodes."""
     chunks = [range(start, min(start + GRAPHS, len(dataset))) for start in range(0, len(dataset), GRAPHS)]
     digests = {name: hashlib.sha256() for name in names}
     all_sizes = [np.empty(0, np.int64)]
@@ -234,7 +227,6 @@ class Column:
         return cls(np.empty(0, dtype) if empty else np.memmap(path, dtype, mode="r"), shapes)
 
     def __getitem__(self, index: int) -> Tensor:
-        """Return one graph's tensor, a copy that the caller may change."""
         values = np.array(self.values[self.bounds[index] : self.bounds[index + 1]])
         return torch.from_numpy(values.reshape(self.shapes[index]))
 

@@ -238,7 +238,6 @@ def _make_empty(folder: Path) -> Path:
 
 
 def _check(record: DatasetRecord, folder: Path) -> None:
-    """Read raw files before a loading class does, which would run code in pickles, and not name a damaged file."""
     files = {folder / name for name in record.raw.files if name not in record.raw.unread}
     for path in _raw_files(folder, record.raw):
         if files.isdisjoint((path, *path.parents)):

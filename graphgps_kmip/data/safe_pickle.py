@@ -280,10 +280,7 @@ def load_torch(file: Path | BinaryIO) -> Any:
 
 @contextmanager
 def weights_only() -> Iterator[None]:
-    """Let every ``torch.load`` of the process read tensors, arrays, graphs and plain containers only.
-
-    By torch's own switch, for loading classes that ask for ``weights_only=False``, or do so where True fails.
-    """
+    """Let every ``torch.load`` of the process read tensors, arrays, graphs and plain containers only."""
     switch = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(switch)
     os.environ[switch] = "1"

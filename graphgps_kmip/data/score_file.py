@@ -136,8 +136,7 @@ def check_scores(
 ) -> None:
     """Refuse scores that an estimator made of something else than what a sparse network is to be trained on.
 
-    ``data``, ``split`` and ``num_nodes`` are those of its graph (`graph_facts`), ``layers`` its own, of which each uses
-    the scores of one layer; ``settings`` is the config hash that the estimator's run must have, None for any.
+    ``settings`` is the config hash that the estimator's run must have, None for any.
 
     Raises:
         ResultsError: the first fact that differs, and what to do.

@@ -1,17 +1,12 @@
 """Synthetic samples: small stand-ins for data sets, with a signal that two layers of message passing cannot read.
 
-In every graph one node, the beacon, looks unlike all others and carries a hidden value b in 0..C-1; ordinary nodes
-carry values of their own. Labels follow from the sum of both modulo C, which no sum of local features tells:
+In every graph one node, the beacon, carries a hidden value b in 0..C-1, ordinary nodes carry values of their own; a
+symbol, the value or for a beacon b + C, is written into features, positions or pendant nodes. Labels are, modulo C:
 
-- graph: (s + b) mod C, where s is the value that most nodes of the body carry. A random body has a tail of 5 edges
-  that ends at the beacon; a point cloud has the beacon in a cluster of k + 1 points, which no edge joins to the others.
-- inductive_node: (own value + b) mod C, in the same graphs.
-- link: two nodes belong together if their values and b sum to a multiple of C.
-- node (one graph): many units, each with a landmark whose value is the class of the whole unit: 3/4 of the nodes, the
-  leaves, are exactly 3 hops away from it. Units are divided, not nodes: what is memorised of one helps in no other.
-
-Attention to the whole graph reads b from anywhere; at level node, three layers of message passing do. A node's symbol
-is its hidden value, 0..C-1, or that of a beacon plus C; it is written into features, positions or pendant nodes.
+- graph: s + b, where s is the value of most nodes of the body. A random body has a tail of 5 edges that ends at the
+  beacon; a point cloud has the beacon in a cluster of k + 1 points, which no edge joins to the others.
+- inductive_node: own value + b, in the same graphs; link: whether the values of two nodes and b sum to 0.
+- node (one graph): units with a landmark whose value is the class of its unit; most nodes are 3 hops away from it.
 """
 
 from __future__ import annotations
@@ -172,7 +167,7 @@ def _carrier(features: Features, derived: bool) -> str:
     if derived or not features.node:
         is_shown = False
     elif isinstance(features.node, int):
-        is_shown = free_columns(features) > 0
+        is_shown = _free_columns(features) > 0
     else:
         is_shown = max(features.node) >= 4  # two values of ordinary nodes, two of beacons
     return "features" if is_shown else "positions" if features.positions else "structure"
@@ -226,10 +221,7 @@ def tailed(rng: np.random.Generator, nodes: int, edges: int) -> Shape:
 
 
 def clusters(rng: np.random.Generator, nodes: int, edges: int) -> Shape:
-    """Return one connected graph of units: landmark (the beacon) - relay - hub - `LEAVES` leaves (the body).
-
-    All other edges join leaves, of any units: a leaf is 3 hops away from its own landmark and further from all others.
-    """
+    """Return one connected graph of units: landmark (the beacon) - relay - hub - `LEAVES` leaves (the body)."""
     units = max(5, nodes // UNIT)
     node = np.arange(units * UNIT)
     first = UNIT * np.arange(units)
@@ -309,8 +301,7 @@ def pairs(rng: np.random.Generator, value: np.ndarray, beacon: int, values: int)
     return torch.from_numpy(np.concatenate(ends, axis=1)), torch.from_numpy(label.astype(np.int64))
 
 
-def free_columns(features: Features) -> int:
-    """Return the number of float columns of ``x`` that hold no coordinate."""
+def _free_columns(features: Features) -> int:
     return features.node - features.positions if features.node >= features.positions else features.node
 
 
@@ -362,7 +353,7 @@ def with_features(
     if derived:
         return graph
     if isinstance(features.node, int):
-        free = _floats(rng, symbols, plan.values, free_columns(features))
+        free = _floats(rng, symbols, plan.values, _free_columns(features))
         graph.x = torch.cat([free, graph.pos], 1) if 0 < features.positions <= features.node else free
     else:
         shown = symbols if plan.carrier == "features" else None

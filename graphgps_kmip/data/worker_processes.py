@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Subset
 from torch_geometric.data import Batch, Data
 from tqdm import tqdm
 
-from graphgps_kmip.common.forked_work import load_scipy
+from graphgps_kmip.common.forked_work import begin_worker, load_scipy
 from graphgps_kmip.data.dataset import graph_words
 from graphgps_kmip.data.dataset_info import check_alike
 from graphgps_kmip.data.file_errors import FILE_ERRORS, graph_at, kind_and_text
@@ -187,16 +187,8 @@ def _take_first(waiting: deque[tuple[range, Future]]) -> object:
 def _start_worker(work: Callable[[range], object]) -> None:
     global _work
     _work = work
-    torch.set_num_threads(1)  # each has a core; and threads of a forked process may wait for ever
+    begin_worker()
     threadpool_limits(1)  # BLAS has threads of its own
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle: it ends its processes
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """End with a killed parent: who lived on would hold its memory, and the lock of the file it was writing."""
-    multiprocessing.parent_process().join()
-    os._exit(1)
 
 
 def _call(chunk: range) -> object:
@@ -209,8 +201,7 @@ Job = tuple[int, int, np.ndarray, bool]  # epoch, number of the batch, nodes, fi
 class NodeBatchLoader:
     """Loader of batches that are planned as lists of nodes of one graph: by `_plan` and `_make` of subclasses.
 
-    Process ``rank`` of ``world_size`` takes batches rank, rank + world_size, ...; where they run out, one of the first
-    ones again, marked ``batch.filler = True``, which must not count: all processes have equally many.
+    Process r of W takes batches r, r + W, ...; where they run out, a first one again, with ``batch.filler = True``.
     """
 
     sharded = True  # yields this process's share only

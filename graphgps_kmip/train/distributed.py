@@ -1,10 +1,8 @@
 """Multi-process training (DDP): one global batch for each step, and collectives for losses, scores and objects.
 
-Rank r of W trains on rows r, r + W, r + 2W, ... of each global batch; a rank whose share is empty gets one graph in a
-batch with `filler = True`, which runs forward and backward so that the collectives match, but counts in the statistics
-of batch norms only. With (total_r, weight_r) from the task, rank r runs backward on total_r * W / sum_r weight_r; DDP
-averages over W, so the gradient is that of sum(total) / sum(weight), as of one process on the global batch. No sample
-counts twice. Rank 0 writes all files, and all ranks must see the run folder.
+Rank r of W trains on rows r, r + W, ... of each global batch; if there are none, on a graph with `filler = True`, which
+counts in the statistics of batch norms only. Rank r runs backward on total_r * W / sum_r weight_r of its task; DDP
+averages over W: the gradient is that of one process. Rank 0 writes all files, and all ranks must see the run folder.
 
 torchrun keeps one key-value store for all its starts (`--max-restarts`), and a restart would read old addresses in it
 (pytorch/pytorch issues 135712 and 167288): each start has its keys, by a number that the first process sends to others.
@@ -46,8 +44,6 @@ OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP
 
 def make_fabric(accelerator: str = "auto", devices: int | list[int] = 1, precision: str = "32-true") -> Fabric:
     """Return a launched Fabric: one process, one for each device, or those that torchrun started.
-
-    On a CPU the process keeps what it frees from now on, see `keep_freed_memory`.
 
     Args:
         accelerator: "auto", "cpu" or "cuda".
@@ -220,8 +216,7 @@ class _Total(Function):
 class SharedBatchNorm(nn.BatchNorm1d):
     """`torch.nn.BatchNorm1d` whose statistics in training are those of the rows of all processes, on any device.
 
-    Every process must call it, also with no row. A single row in all is normalised by the running statistics. Torch's
-    SyncBatchNorm needs CUDA.
+    Every process must call it, also with no row; a single row in all is normalised by the running statistics.
 
     Shapes: x (n, C) -> (n, C), n differing between processes.
     """

@@ -146,8 +146,6 @@ def run_epoch(
 ) -> dict[str, Any]:
     """Run the model over a split, with optimizer steps if it is "train", and return GraphGym's statistics of the pass.
 
-    Seconds include the metrics. `shared` is what evaluations with the same parameters share.
-
     Raises:
         TrainingDiverged: a loss is NaN or infinite.
         OutOfMemory: a batch did not fit.
@@ -372,7 +370,6 @@ def _exit(stop: StopSignals, message: str) -> None:
 def _check_loaders(
     loaders: Sequence[Iterable | None], processes: int, scheduler: LRScheduler, task: Task, patience: int
 ) -> dict[str, Iterable]:
-    """Return the loaders by split; an InputError if loaders, task and scheduler do not fit together."""
     if not 1 <= len(loaders) <= len(SPLITS) or loaders[0] is None:
         raise InputError(f"train() got {len(loaders)} loaders; it needs train first, then val and test or None.")
     splits = {split: loader for split, loader in zip(SPLITS, loaders, strict=False) if loader is not None}

@@ -127,8 +127,6 @@ class TensorBoardWriter:
 class WandbWriter:
     """Scalars `<split>/<metric>` as a run of Weights & Biases.
 
-    `run_id` is the same for a run and its resumption, so that wandb goes on with it; `config` is shown with the run.
-
     Raises:
         MissingWriter: wandb is not installed.
         ValueError: it is, and does not start a run.

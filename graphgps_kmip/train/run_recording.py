@@ -38,10 +38,7 @@ def check_folder(run_dir: Path, settings: TrainSettings) -> None:
 
 
 def open_record(run_dir: Path, settings: TrainSettings) -> dict[str, Any]:
-    """Write and return the record of a run that is not finished: code version of now, number of resumes.
-
-    The caller holds the folder (`locked`): what a killed process was writing in it is removed.
-    """
+    """Write and return the record of a run that is not finished: code version of now, number of resumes."""
     earlier = read_record(run_dir) or {}
     resumed = stats_file(run_dir, "train").exists()
     record = {

@@ -62,7 +62,6 @@ class TrainSettings:
     notes: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Check the values."""
         for key, value, low in (
             ("optim.max_epoch", self.max_epoch, 1),
             ("train.eval_period", self.eval_period, 1),

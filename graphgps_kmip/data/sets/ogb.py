@@ -62,8 +62,7 @@ COLLAB_FILES = _raw_files(COLLAB, "linkproppred/collab", (*COUNTS, "node-feat"),
 def load_graphs(home: str, name: str, raw: RawFiles) -> GraphDataset:
     """Return the graphs with the official split.
 
-    Labels: int64 (1,) for classes, float32 (1, labels) with NaN where unknown for several labels, int64 (1, 5) for the
-    sub-tokens of code2. Graphs of ppa stay on disk.
+    ``y``: int64 (1,) for classes, float32 (1, labels) with NaN where unknown, int64 (1, 5) for the sub-tokens of code2.
     """
     split = list(ogb_split(home, raw).values())
     if name == "ogbg-ppa":
@@ -97,9 +96,8 @@ def _mean_of_edges(graph: Data) -> Data:
 def load_links(home: str) -> GraphDataset:
     """Return the graph three times, with the pairs that train, validate and test.
 
-    All three share features and the edges of training. ``edge_label_index`` (2, L) holds the pairs, first those that
-    work together, ``edge_label`` (L,) int64 is 1 for these. Negatives are ogb's; for training, which has none, as many
-    pairs without an edge are drawn.
+    ``edge_label_index`` (2, L) holds pairs, first those that work together; ``edge_label`` (L,) int64 is 1 for these.
+    For training as many pairs without an edge are drawn; other negatives are ogb's.
     """
     graph = OGBGraphs(home, COLLAB_FILES)[0]
     graphs = []
@@ -163,8 +161,6 @@ MOLECULE = {
 def molecule(smiles: str) -> dict[str, np.ndarray]:
     """Return ``x`` (N, 9), ``edge_index`` (2, E) and ``edge_attr`` (E, 3) of a molecule, int64.
 
-    Each bond is there in both directions, one after the other.
-
     Raises:
         DataError: RDKit is not installed.
         InputError: the text is no molecule.
@@ -183,10 +179,7 @@ def molecule(smiles: str) -> dict[str, np.ndarray]:
 
 
 def load_molecules(home: str, name: str) -> GraphDataset:
-    """Return the molecules of PCQM4Mv2's "subset", "full" or "inference" with their splits, read from disk on access.
-
-    ``y`` (1,) is NaN where the gap is not published.
-    """
+    """Return the molecules of PCQM4Mv2's "subset", "full" or "inference" with their splits, read on access."""
     folder = Path(home, PCQM_FILES.base)
     with reading(folder / "split_dict.pt"):
         official = {part: np.asarray(index) for part, index in load_torch(folder / "split_dict.pt").items()}

@@ -132,8 +132,7 @@ DIGIT_NEIGHBORS = 8
 def load_digits(_root: str = "") -> GraphDataset:
     """Return a directed 8-nearest-neighbour graph for each 8x8 image, with one stratified 60/20/20 split for all runs.
 
-    A node is a pixel with ink: ``pos`` is the pixel's centre in the square [-1, 1]^2 (x to the right, y upwards), ``x``
-    is (pos, intensity in (0, 1]), ``y`` the digit.
+    ``pos`` is the centre of a pixel with ink in [-1, 1]^2 (y upwards), ``x`` is (pos, intensity), ``y`` the digit.
     """
     graphs = _digit_graphs()
     labels = [int(graph.y) for graph in graphs]

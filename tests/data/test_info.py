@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -126,11 +127,8 @@ def test_a_target_that_is_not_a_number_is_refused_unless_the_record_says_that_so
     with pytest.raises(DataError, match=r"^Mine, graph 1: y holds (NaN|an infinite value) in row 0, column 0"):
         info_of(dataset, "regression")
     unknown = DatasetRecord("mine", load=list, task_type="regression", title="Mine", unknown_targets=True)
-    if value != value:
-        assert DatasetInfo.of(dataset, unknown).dim_out == 1
-    else:
-        with pytest.raises(DataError, match="y holds an infinite value"):
-            DatasetInfo.of(dataset, unknown)
+    with nullcontext() if value != value else pytest.raises(DataError, match="y holds an infinite value"):
+        DatasetInfo.of(dataset, unknown)
 
 
 def test_masks_that_are_missing_empty_or_overlap_are_refused(

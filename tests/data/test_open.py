@@ -103,20 +103,6 @@ def test_stratified_folds_need_one_class_for_each_graph_and_a_data_set_a_graph(r
         open_dataset(record_of([]), "")
 
 
-def test_one_of_several_masks_is_chosen_by_its_number(divided: Data) -> None:
-    graph = Data(**divided.to_dict())
-    columns = torch.stack([divided.train_mask, divided.train_mask.roll(1)], dim=1)
-    graph.train_mask, graph.val_mask = columns, columns.roll(2, dims=0)  # the test mask is one for both, as in WikiCS
-    record = record_of(graph, "node")
-    for index in (0, 1):
-        selected = open_dataset(record, "", split_index=index).graphs[0]
-        assert selected.train_mask.tolist() == columns[:, index].tolist()
-        assert selected.test_mask.tolist() == divided.test_mask.tolist()
-    with pytest.raises(ValueError, match="has 2 splits, numbered from 0, got 2"):
-        open_dataset(record, "", split_index=2)
-    assert graph.train_mask.dim() == 2
-
-
 def test_a_registered_data_set_is_found_by_format_and_name() -> None:
     record = register(record_of([]))
     assert find("Mine", "rings") is record

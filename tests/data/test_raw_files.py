@@ -6,7 +6,6 @@ import errno
 import functools
 import hashlib
 import io
-import multiprocessing
 import os
 import resource
 import sqlite3
@@ -40,7 +39,7 @@ from graphgps_kmip.data import (
 from graphgps_kmip.data.dataset_info import load_or_summarize
 from graphgps_kmip.data.precomputed_encodings import encoded
 from graphgps_kmip.data.raw_files import SHA256, unpack
-from tests.data.toy_encodings import Rings, folders, ones
+from tests.data.toy_encodings import Rings, folders, ones, start
 
 RAW = RawFiles("Numbers", ("raw/one.pt", "raw/two.pt"), archives=("numbers.zip",))
 RECORD = DatasetRecord(
@@ -279,12 +278,6 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot write to .*set dataset.dir to a folder of yours"):
         open_dataset(RECORD, tmp_path / "file")
-
-
-def start(target: Callable[..., None], *arguments: Any) -> multiprocessing.process.BaseProcess:
-    process = multiprocessing.get_context("fork").Process(target=target, args=arguments)
-    process.start()
-    return process
 
 
 def open_after(root: Path, before_save: Callable[[], None]) -> None:

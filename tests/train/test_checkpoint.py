@@ -65,25 +65,18 @@ class Code:
         return os.mkdir, (self.folder,)
 
 
-def put_code_there(path: Path) -> None:
-    torch.save({"model_state": Code(path.parent / "executed")}, path)
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "half": truncate,
+    "a flipped bit": flip_a_bit_of_a_tensor,
+    "code": lambda path: torch.save({"model_state": Code(path.parent / "executed")}, path),
+    "another file": lambda path: torch.save({"model_state": {}}, path),
+    "another optimizer": lambda path: torch.save(torch.load(path, weights_only=True) | {"optimizer_state": {}}, path),
+}
 
 
-def put_another_file_there(path: Path) -> None:
-    torch.save({"model_state": {}}, path)
-
-
-def put_another_optimizer_there(path: Path) -> None:
-    torch.save(torch.load(path, weights_only=True) | {"optimizer_state": {}}, path)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [truncate, flip_a_bit_of_a_tensor, put_code_there, put_another_file_there, put_another_optimizer_there],
-    ids=lambda damage: damage.__name__,
-)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_checkpoint_is_named_with_the_older_one_and_nothing_is_touched(
-    damage: Callable[[Path], None], tmp_path: Path
+    damage: Callable[[Path], object], tmp_path: Path
 ) -> None:
     run(tmp_path, max_epoch=3, ckpt_clean=False)
     newest = tmp_path / "ckpt" / "2.ckpt"

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import io
 import json
 import math
-import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -62,30 +59,6 @@ def test_hand_placed_files_are_not_replaced_by_those_of_an_archive(tmp_path: Pat
     write(raw / "val.pickle", mine)
     assert [float(graph.y) * 4 for graph in opened(SUBSET, tmp_path).graphs] == [3, 1, 7, 6]
     assert (raw / "val.pickle").read_bytes() == mine
-
-
-class Storage:
-    """What plain pickle writes for the storage of a tensor, with code inside."""
-
-    def __init__(self, code: Code, zipped: bool) -> None:
-        file = io.BytesIO()
-        torch.save(code, file, _use_new_zipfile_serialization=zipped)
-        self.content = file.getvalue()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return torch.storage._load_from_bytes, (self.content,)
-
-
-@pytest.mark.parametrize("zipped", [False, True])
-def test_code_in_the_storage_of_a_tensor_is_refused(zipped: bool, tmp_path: Path) -> None:
-    record = find("PyG-VOCSuperpixels", "edge_wt_region_boundary")
-    place(record, tmp_path)
-    path = raw_of(record, tmp_path) / "train.pickle"
-    x, *others = pickle.loads(path.read_bytes())[0]
-    write(path, [(Storage(Code(tmp_path / "it-ran"), zipped), *others), x])
-    with pytest.raises(DataError, match=r"train\.pickle cannot be used \(it asks for posix\.mkdir"):
-        opened(record, tmp_path)
-    assert not (tmp_path / "it-ran").exists()
 
 
 # MalNet-Tiny

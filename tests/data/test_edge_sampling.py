@@ -29,7 +29,6 @@ def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
 
 
 def ids_of(layer: LayerScores, k: int, how: str = "reservoir", **options: object) -> list[list[int]]:
-    """Return the edges drawn into each node."""
     ids, counts = draw_edges(layer, k, how, SEED, **options)
     return [part.tolist() for part in ids.split(counts.tolist())]
 
@@ -51,7 +50,6 @@ def probabilities_of_subsets(p: Tensor, k: int) -> Tensor:
 
 
 def chi_square(observed: Tensor, probabilities: Tensor) -> float:
-    """Return the p-value of the observed counts."""
     expected = probabilities * observed.sum()
     return float(chi2.sf(float(((observed - expected) ** 2 / expected).sum()), len(expected) - 1))
 

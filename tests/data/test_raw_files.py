@@ -54,8 +54,6 @@ RECORD = DatasetRecord(
 
 
 class Numbers(InMemoryDataset):
-    """Two files of one number each."""
-
     before_save: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, root: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ import torch
 
 from graphgps_kmip.train import CheckpointError
 from graphgps_kmip.train.checkpoint import read_checkpoint
+from tests.data.sets.raw_files import Code
 from tests.train.toy import ToyModel, run
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a run, without record.json."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != "record.json")
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
@@ -53,16 +52,6 @@ def flip_a_bit_of_a_tensor(path: Path) -> None:
     content = path.read_bytes()
     at = content.index(weight)
     path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-
-
-class Code:
-    """Makes a folder where it is unpickled."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = str(folder)
-
-    def __reduce__(self) -> tuple:
-        return os.mkdir, (self.folder,)
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {

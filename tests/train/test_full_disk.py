@@ -34,7 +34,6 @@ def failing(after: int, code: int, call: Callable) -> Callable:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a run that nothing disturbed."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("runs") / "whole"
     run(folder)

@@ -77,8 +77,6 @@ def test_an_evaluation_of_a_trained_model_passes_over_the_graph_once(
 
 
 class Copying(nn.Module):
-    """An encoder that returns a batch of its own."""
-
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(3, 4)
@@ -108,19 +106,16 @@ def test_a_model_whose_encoder_returns_another_batch_still_predicts_from_its_fea
     assert torch.equal(model(encoded)[0], expected)
 
 
-def test_a_model_with_a_forward_of_its_own_shares_nothing() -> None:
+def test_another_forward_and_loaders_of_other_graphs_or_of_several_share_nothing() -> None:
     class Other(GPSModel):
         def forward(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
             return super().forward(batch)
 
-    model, single = Other(nn.Identity(), [], nn.Identity()), [graph()]
-    assert not SharedGraph(model, [GraphLoader(single, 1), GraphLoader(single, 1)]).shares
-
-
-def test_loaders_of_other_graphs_or_of_several_share_nothing() -> None:
-    model, single = GPSModel(nn.Identity(), [], nn.Identity()), [graph()]
+    model, other = (kind(nn.Identity(), [], nn.Identity()) for kind in (GPSModel, Other))
+    single = [graph()]
     several = [single[0], graph()]
     assert SharedGraph(model, [GraphLoader(single, 1), GraphLoader(single, 1)]).shares
+    assert not SharedGraph(other, [GraphLoader(single, 1), GraphLoader(single, 1)]).shares
     assert not SharedGraph(model, [GraphLoader(single, 1), GraphLoader([graph()], 1)]).shares
     assert not SharedGraph(model, [GraphLoader(several, 1), GraphLoader(several, 1)]).shares
     assert not SharedGraph(model, [single, single]).shares

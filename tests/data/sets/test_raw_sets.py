@@ -89,7 +89,6 @@ ONE_EACH = {record.raw.folder: record for record in raw_graphs.RECORDS if record
 
 
 def pack_all(record: DatasetRecord, root: Path) -> None:
-    """Move raw files into their archives as downloaded."""
     folder, archives = root / record.raw.folder, record.raw.archives
     if record.raw.home == "CityNetwork":  # it is the raw file
         (folder / record.raw.files[0]).rename(folder / archives[0])

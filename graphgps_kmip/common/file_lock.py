@@ -38,11 +38,7 @@ def held(path: Path, wait: float = -1.0) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, title: str) -> Iterator[None]:
-    """Hold a lock file below ``dataset.dir``: one process prepares `title`, the others wait and log that they do.
-
-    Raises:
-        DataError: the folder cannot be written to.
-    """
+    """Hold a lock file below ``dataset.dir``: one process prepares `title`, the others wait and log that they do."""
     with ExitStack() as stack:
         try:
             try:

@@ -83,11 +83,7 @@ def parse_yaml(text: str, on_duplicate: OnDuplicate | None = None) -> Any:
 
 
 def parse_overrides(arguments: Sequence[str], on_duplicate: OnDuplicate | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) of a command-line tail ``[key, value, ...]``; values are YAML: ``1e-3``, ``true``, ``[1, 2]``.
-
-    Raises:
-        ConfigError: a flag in the place of a key or value, a value is missing, or a value is no YAML.
-    """
+    """Yield (key, value) of a command-line tail ``[key, value, ...]``; values are YAML: ``1e-3``, ``true``."""
     flags = [argument for argument in arguments if argument.startswith("--")]
     if flags:
         raise ConfigError(f"the command line: {flags[0]} is in the place of a key or its value: give each key one")

@@ -117,11 +117,7 @@ BYTES = 64 * 2**20  # of a tensor at a time: one that is mapped from disk need n
 
 
 def graph_facts(graph: Data) -> dict[str, Any]:
-    """Return hashes of what a model learns from: ``data`` (edge_index, x, y), ``split`` (masks); and ``num_nodes``.
-
-    Raises:
-        ValueError: an attribute is missing or no dense tensor.
-    """
+    """Return hashes of what a model learns from: ``data`` (edge_index, x, y), ``split`` (masks); and ``num_nodes``."""
     masks = [f"{split}_mask" for split in SPLITS]
     data = _hash(graph, ["edge_index", "x", "y"])
     return {"data": data, "split": _hash(graph, masks), "num_nodes": graph.num_nodes}

@@ -48,11 +48,7 @@ class DatasetInfo(Summary):
 
     @classmethod
     def of(cls, dataset: GraphDataset, record: DatasetRecord) -> DatasetInfo:
-        """Look at every graph once, or at what was kept of that look (`GraphDataset.summary`).
-
-        Raises:
-            ValueError: no graphs, an empty split, or attributes, edges or labels that cannot be used.
-        """
+        """Look at every graph once, or at what was kept of that look (`GraphDataset.summary`)."""
         check_not_empty(dataset, record)
         sizes = _split_sizes(dataset, record)
         summary = dataset.summary or summarize(dataset, record)

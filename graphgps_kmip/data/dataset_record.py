@@ -185,11 +185,7 @@ def register(record: DatasetRecord) -> DatasetRecord:
 
 
 def find(format: str, name: str = "") -> DatasetRecord:  # noqa: A002 (the config key's name)
-    """Return the record of a data set by ``dataset.format`` and ``dataset.name``, "" or "none" if it has no name.
-
-    Raises:
-        InputError: no such data set; near misses are suggested.
-    """
+    """Return the record of a data set by ``dataset.format`` and ``dataset.name``, "" or "none" if it has no name."""
     records = datasets()
     names = [key[1] for key in records if key[0] == format]
     if not names:

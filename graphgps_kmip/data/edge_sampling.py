@@ -53,9 +53,6 @@ def draw_edges(
         follow in the order in which they were drawn.
 
     Shapes: nodes (n,) -> ids (S,), counts (n,), both int64. Cost O(edges of the nodes).
-
-    Raises:
-        ValueError: k, how or nodes are not allowed.
     """
     if k < 1:
         raise InputError(f"spexphormer.degree: the number of edges to draw must be 1 or more, got {k}")

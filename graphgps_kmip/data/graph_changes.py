@@ -70,9 +70,6 @@ def node_order(graph: Data, kind: str, seed: int = 0, number: int = 0) -> Tensor
         number: of the graph in its data set, for ``random``.
 
     Shapes: returns (N,).
-
-    Raises:
-        ValueError: no such kind, with near misses.
     """
     order = look_up(ORDERS, kind, "prep.node_order")
     if order is None:
@@ -158,9 +155,6 @@ def partition(edge_index: Tensor, num_nodes: int, parts: int) -> list[np.ndarray
         parts: their number, 1 to N.
 
     Shapes: edge_index (2, E) -> arrays (N / parts,). Cost O((N + E) log parts).
-
-    Raises:
-        ValueError: parts below 1 or above N.
     """
     if not 1 <= parts <= num_nodes:
         raise InputError(f"a graph of {num_nodes} nodes cannot be cut into {parts} parts: set train.train_parts")

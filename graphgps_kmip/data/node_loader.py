@@ -36,9 +36,6 @@ class Sampling:
         batch_size: seed nodes ("neighbor") or clusters ("cluster") in a batch (`train.batch_size`).
         neighbor_sizes: in-neighbours that are drawn of each node, hop by hop; -1: all (`train.neighbor_sizes`).
         parts: clusters, or random subsets, of the graph (`train.train_parts`).
-
-    Raises:
-        ValueError: a value that is not allowed; names the key.
     """
 
     sampler: str = FULL_BATCH
@@ -233,11 +230,7 @@ class NodeSubgraphs(Sequence[Data]):
 def around_nodes(
     dataset: GraphDataset, record: DatasetRecord, num_hops: int = 2, max_nodes: int = 250, seed: int = 0
 ) -> GraphDataset:
-    """Return the subgraphs (`NodeSubgraphs`) around all nodes of a data set of one graph, whose summary stays.
-
-    Raises:
-        InputError: not the nodes of one graph have labels; or see `NodeSubgraphs`.
-    """
+    """Return the subgraphs (`NodeSubgraphs`) around all nodes of a data set of one graph, whose summary stays."""
     if record.level != "node":
         raise InputError(
             f"train.sampler: {NODE2SUBGRAPH} takes the subgraph around each node of one graph, and of {record.title} "

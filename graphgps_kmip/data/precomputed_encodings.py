@@ -47,9 +47,6 @@ class Encoding:
         random: ``compute`` draws by ``settings["seed"]`` and the number of the graph in the data set, its ``graph_id``.
         reads: attributes of a graph, besides ``num_nodes``, on which the numbers depend.
         float64: floats are kept as they are, otherwise as float32.
-
-    Raises:
-        ValueError: a random encoding without seed.
     """
 
     name: str
@@ -153,9 +150,6 @@ def encoded(
         encodings: are computed one by one, each unless it is stored in ``folder`` for these data and settings.
         folder: of this data set's encodings; None: nothing is kept.
         num_workers: processes that compute; None: one for each core, 1: this one.
-
-    Raises:
-        InputError: an encoding cannot be computed, differs in kind between graphs, or is there already.
     """
     if not encodings:
         return dataset

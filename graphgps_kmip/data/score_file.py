@@ -59,11 +59,7 @@ class AttentionScores:
 
 
 def write_scores(path: str | Path, scores: AttentionScores) -> None:
-    """Write a score file in one step: a reader finds the old file or the new one.
-
-    Raises:
-        ResultsError: an edge names a node that is not there, or the scores of a node's edges are no weights.
-    """
+    """Write a score file in one step: a reader finds the old file or the new one."""
     seen: set[tuple[int, ...]] = set()
     for number, layer in enumerate(scores.layers):
         structure = tuple(getattr(layer, name).data_ptr() for name in ("ptr", "source", "kind"))
@@ -137,9 +133,6 @@ def check_scores(
     """Refuse scores that an estimator made of something else than what a sparse network is to be trained on.
 
     ``settings`` is the config hash that the estimator's run must have, None for any.
-
-    Raises:
-        ResultsError: the first fact that differs, and what to do.
     """
     facts, again = scores.facts, "train the estimator again (spexphormer.estimator) or give other spexphormer.scores"
     wrong = ""

@@ -90,9 +90,6 @@ def number_of_start(store: dist.Store, rank: int, world: int) -> str:
 
     Each further process leaves a new word and waits for the answer to it; the first process answers until all have
     theirs. `store` is that of all starts.
-
-    Raises:
-        torch.distributed.DistError: a process does not come within the time limit of the store, 30 minutes.
     """
     if rank:
         word = uuid4().hex

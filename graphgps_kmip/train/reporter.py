@@ -125,12 +125,7 @@ class TensorBoardWriter:
 
 
 class WandbWriter:
-    """Scalars `<split>/<metric>` as a run of Weights & Biases.
-
-    Raises:
-        MissingWriter: wandb is not installed.
-        ValueError: it is, and does not start a run.
-    """
+    """Scalars `<split>/<metric>` as a run of Weights & Biases; raises `MissingWriter` without wandb."""
 
     def __init__(
         self,

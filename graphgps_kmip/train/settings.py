@@ -36,9 +36,6 @@ class TrainSettings:
         config_hash: identifies the configuration; a run resumes only its own.
         name: shown beside the progress bar.
         notes: plain facts to copy into record.json, such as `{"sample": True}`.
-
-    Raises:
-        ValueError: a value that is not allowed; names the key.
     """
 
     max_epoch: int

@@ -33,9 +33,6 @@ def encode_coordinates(features: Tensor, train: Tensor) -> Tensor:
     Training nodes span angles x in [-0.9 pi, 0.9 pi], and have mean 0 and variance 1; constant columns become 0.
 
     Shapes: features (N, 2 + C), train (N,) -> (N, 4 * NUM_FREQUENCIES + C) float32.
-
-    Raises:
-        InputError: no coordinates, or no training node.
     """
     if features.dim() != 2 or features.size(1) < 2:
         raise InputError(f"features must be (N, 2 + C), longitude and latitude first, got {tuple(features.shape)}")

@@ -119,9 +119,6 @@ def random_negatives(edges: Tensor, num_nodes: int, seed: int) -> Tensor:
     """Draw as many pairs of different nodes as there are edges, none an edge in either direction; they may repeat.
 
     Shapes: edges (2, L) -> (2, L).
-
-    Raises:
-        ValueError: every pair of nodes is an edge.
     """
     generator = torch.Generator().manual_seed(seed)
     taken = _pair_number(edges, num_nodes).unique()
@@ -159,12 +156,7 @@ MOLECULE = {
 
 
 def molecule(smiles: str) -> dict[str, np.ndarray]:
-    """Return ``x`` (N, 9), ``edge_index`` (2, E) and ``edge_attr`` (E, 3) of a molecule, int64.
-
-    Raises:
-        DataError: RDKit is not installed.
-        InputError: the text is no molecule.
-    """
+    """Return ``x`` (N, 9), ``edge_index`` (2, E) and ``edge_attr`` (E, 3) of a molecule, int64."""
     try:
         from ogb.utils.mol import smiles2graph  # here: ogb asks the network for newer releases of itself
     except ImportError as error:

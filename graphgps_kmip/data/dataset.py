@@ -74,7 +74,7 @@ class GraphDataset:
 
     def place(self, number: int) -> str:
         """Return the name of one graph for errors: its number, and its file where that is known."""
-        return graph_words(number, self.files)
+        return name_graph(number, self.files)
 
     def with_graphs(self, graphs: Sequence[Data]) -> GraphDataset:
         """Return a data set of the same splits, summary and files, whose graphs carry something else."""
@@ -102,7 +102,7 @@ class GraphDataset:
         return data
 
 
-def graph_words(number: int, files: Sequence[str] | None) -> str:
+def name_graph(number: int, files: Sequence[str] | None) -> str:
     """Return the name of one graph of the whole data set for errors; ``files`` as of `GraphDataset`."""
     return f"graph {number:,} ({files[number]})" if files else f"graph {number:,}"
 

@@ -69,11 +69,11 @@ def _compute_all(dataset: GraphDataset, encoding: Encoding, sizes: np.ndarray, n
     chunks = [range(first, end) for first, end in zip(bounds, bounds[1:], strict=False)]
     kinds: dict[str, tuple[np.dtype, int]] | None = None
     for pack in map_in_order(encoding.name, partial(_compute_chunk, dataset, encoding), chunks, num_workers):
-        found_kinds = {name: (values.dtype, shapes.shape[1]) for name, (values, shapes) in pack.items()}
-        kinds = found_kinds if kinds is None else kinds
-        if found_kinds != kinds:
+        pack_kinds = {name: (values.dtype, shapes.shape[1]) for name, (values, shapes) in pack.items()}
+        kinds = pack_kinds if kinds is None else kinds
+        if pack_kinds != kinds:
             raise InputError(
-                f"{encoding.name}: attributes differ in name, dtype or dimensions: {kinds} and {found_kinds}"
+                f"{encoding.name}: attributes differ in name, dtype or dimensions: {kinds} and {pack_kinds}"
             )
         yield pack
 

@@ -22,7 +22,7 @@ from torch_geometric.data import Batch, Data
 from tqdm import tqdm
 
 from graphgps_kmip.common.forked_work import begin_worker, load_scipy
-from graphgps_kmip.data.dataset import graph_words
+from graphgps_kmip.data.dataset import name_graph
 from graphgps_kmip.data.dataset_info import check_alike
 from graphgps_kmip.data.file_errors import FILE_ERRORS, graph_at, kind_and_text
 from graphgps_kmip.errors import DataError, InputError, UserError
@@ -65,7 +65,7 @@ class GraphBatches(torch.utils.data.Dataset):
 
     def _place(self, number: int) -> str:
         whole = self.graphs.indices[number] if isinstance(self.graphs, Subset) else number
-        return graph_words(int(whole), self.files)
+        return name_graph(int(whole), self.files)
 
 
 def as_is(batch: Any) -> Any:

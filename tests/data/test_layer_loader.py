@@ -39,7 +39,7 @@ class SparseNetwork(nn.Module):
     def __init__(self, dim: int, num_layers: int) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.own, self.other = (
+        self.inner, self.other = (
             nn.ModuleList(nn.Linear(dim, dim, dtype=torch.float64) for _ in range(num_layers)) for _ in range(2)
         )
         self.kinds = nn.Embedding(3, dim, dtype=torch.float64)
@@ -48,7 +48,7 @@ class SparseNetwork(nn.Module):
         for number, (source, target, kind) in enumerate(edges):
             message = self.other[number](x)[source] * self.kinds(kind)
             sums = x.new_zeros(sizes[number + 1], x.size(1)).index_add(0, target, message)
-            x = torch.tanh(self.own[number](x[: sizes[number + 1]]) + sums)
+            x = torch.tanh(self.inner[number](x[: sizes[number + 1]]) + sums)
         return x
 
 
@@ -244,7 +244,7 @@ class NewStorages(TorchDispatchMode):
 
     def __init__(self, graph: Data) -> None:
         super().__init__()
-        self.known = {value.untyped_storage().data_ptr() for _, value in graph if isinstance(value, Tensor)}
+        self.seen = {value.untyped_storage().data_ptr() for _, value in graph if isinstance(value, Tensor)}
         self.bytes = 0
         self.keep: list[Tensor] = []  # so that no address comes twice
 
@@ -252,8 +252,8 @@ class NewStorages(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         for tensor in (value for value in tree_iter(out) if isinstance(value, Tensor)):
             storage = tensor.untyped_storage()
-            if storage.data_ptr() not in self.known:
-                self.known.add(storage.data_ptr())
+            if storage.data_ptr() not in self.seen:
+                self.seen.add(storage.data_ptr())
                 self.keep.append(tensor)
                 self.bytes += storage.nbytes()
         return out

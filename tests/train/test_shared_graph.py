@@ -25,13 +25,13 @@ OTHERS += ["Node/computers-gcn", "Heterophilous/minesweeper-grit"]
 KMIP = ["gt.layer_type", "GCN+kMIP", "recipe.jump", "cat"]
 SPLITS = ("train", "val", "test")
 GLOBAL = ["network.polynormer.local_epochs", "1"]  # then its head has layers of its own, which replace x
-WORDS = ["dataset.sample", "True", "optim.max_epoch", "3", "train.early_stop_patience", "0", "num_threads", "1"]
+SETTINGS = ["dataset.sample", "True", "optim.max_epoch", "3", "train.early_stop_patience", "0", "num_threads", "1"]
 
 
-def train(folder: Path, config: str, *words: str) -> dict[str, list[dict[str, Any]]]:
+def train(folder: Path, config: str, *arguments: str) -> dict[str, list[dict[str, Any]]]:
     """Train for three epochs, and return the statistics of each split without times."""
     extra = KMIP if "Fair" in config else GLOBAL if "polynormer" in config else []
-    assert main.run(["--cfg", f"configs/{config}.yaml", "out_dir", str(folder), *WORDS, *extra, *words]) == 0
+    assert main.run(["--cfg", f"configs/{config}.yaml", "out_dir", str(folder), *SETTINGS, *extra, *arguments]) == 0
     (run_dir,) = (path.parent for path in folder.with_name(f"{folder.name}-sample").glob("*/0/record.json"))
     read = {split: map(json.loads, (run_dir / split / "stats.json").read_text().splitlines()) for split in SPLITS}
     return {

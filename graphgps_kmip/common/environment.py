@@ -53,8 +53,7 @@ def _locate_script(name: str) -> str:
 def find_config(file: Path, root: Path = Path()) -> Path:
     """Return where a config file is: below ``root``, or else, for ``configs/...``, our own file of that name (logged).
 
-    A name that is in neither place stays as it is, unless only our own files have such a folder: then the error of
-    whoever reads it can name near misses.
+    Where only our own files have its folder, a missing file is one of theirs: its error can then name near misses.
     """
     local, shipped = root / file, own_files() / file
     try:
@@ -129,10 +128,7 @@ def peak_memory() -> dict[str, int]:
 
 
 def restart_peak_memory() -> None:
-    """Let `peak_memory` count from what is in use now on: what ran before in this process counts no longer.
-
-    On the CPU only Linux can do so; elsewhere its peak stays that of the whole process.
-    """
+    """Let `peak_memory` count from what is in use now on; on the CPU only Linux can do so."""
     import torch
 
     with contextlib.suppress(OSError):  # no Linux, or a container that does not allow it

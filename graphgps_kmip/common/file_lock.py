@@ -38,11 +38,7 @@ def held(path: Path, wait: float = -1.0) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, title: str) -> Iterator[None]:
-    """Hold a lock file below ``dataset.dir``: one process prepares `title`, the others wait and log that they do.
-
-    Raises:
-        DataError: the folder cannot be written to.
-    """
+    """Hold a lock file below ``dataset.dir``: one process prepares `title`, the others wait and log that they do."""
     with ExitStack() as stack:
         try:
             try:
@@ -57,10 +53,7 @@ def locked(path: Path, title: str) -> Iterator[None]:
 
 
 def take_descriptor(path: Path) -> int | None:
-    """Return an open file descriptor that holds a lock file as `held` does, None if another process holds it.
-
-    A child process that inherits the descriptor keeps the lock should this process be killed.
-    """
+    """Return an open file descriptor that holds a lock file as `held` does, None if another process holds it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
     if _try_lock(descriptor):
         return descriptor

@@ -25,9 +25,8 @@ def as_done(
 ) -> Iterator[tuple[Item, Result]]:
     """Yield (item, ``work(item)``) in the order in which results come; `title` is that of the work, for errors.
 
-    Each item has a forked process of one thread, whose memory is free when it ends: for work of seconds and more; with
-    one worker all are done in this process. Results must be picklable, what ``work`` reads need not be. An interrupted
-    or closed iteration ends all processes at once.
+    Each item has a forked process of one thread; with one worker all are done in this process. Results must be
+    picklable, what ``work`` reads need not be. An interrupted or closed iteration ends all processes at once.
 
     Raises:
         InputError: a process was killed, or this system cannot fork.
@@ -73,10 +72,8 @@ def _start(work: Callable[[Any], Any], item: Any) -> tuple[Connection, multiproc
 
 
 def _run(work: Callable[[Any], Any], item: Any, sender: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it: it ends its processes
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(1)
+    begin_worker()
     try:
         outcome: tuple[bool, Any] = True, work(item)
     except Exception as error:
@@ -86,6 +83,13 @@ def _run(work: Callable[[Any], Any], item: Any, sender: Connection) -> None:
             outcome = False, RuntimeError(f"{type(error).__name__}: {' '.join(str(error).split())}")
     sender.send(outcome)
     sender.close()
+
+
+def begin_worker() -> None:
+    """Prepare a forked process: one thread, Ctrl-C is its parent's, and it ends with that, as do its locks."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)  # each has a core; and threads of a forked process may wait for ever
+    threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:

@@ -29,11 +29,7 @@ def near_misses(name: str, allowed: Iterable[str]) -> str:
 
 
 def look_up(table: Mapping[str, Record], name: str, key: str) -> Record:
-    """Return ``table[name]``, the name that a user gave for a config key.
-
-    Raises:
-        ConfigError: no such entry; near misses are suggested.
-    """
+    """Return ``table[name]``, the name that a user gave for a config key."""
     if not isinstance(name, str) or name not in table:
         shown, hint = reprlib.repr(name), suggest(str(name)[:100], table)
         raise ConfigError(f"{key}: unknown name {shown}.{hint} `{train_command()} --list` shows all.")

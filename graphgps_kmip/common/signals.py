@@ -23,15 +23,14 @@ class Stopped(Exception):
 class StopSignals:
     """Context manager that notes the first signal in `signum`; 0 before it.
 
-    A handler that raised could break off an update or a file half way. A training reads the note at `check` between two
-    batches, and a second signal ends the process at once. A process whose children do the work reads what to send on to
-    them at `order`. Of several processes only the first one obeys: the others answer its collectives until it is gone.
-    Outside the main thread, where Python allows no handlers, nothing is installed.
+    A training reads the note at `check` between two batches, and a second signal ends the process at once; a process
+    whose children do the work reads what to send on to them at `order`. Of several processes only the first one obeys:
+    the others answer its collectives until it is gone. Outside the main thread nothing is installed.
 
     Args:
         obey (bool, optional): whether `check` raises in this process. (default: ``True``)
-        forward (bool, optional): the children do the work: SIGHUP is noted too, a signal that is ignored (nohup) stays
-            ignored, and no signal ends this process. (default: ``False``)
+        forward (bool, optional): the children do the work: SIGHUP is noted too, ignored signals (nohup) stay ignored,
+            and no signal ends this process. (default: ``False``)
     """
 
     def __init__(self, obey: bool = True, forward: bool = False) -> None:
@@ -43,7 +42,6 @@ class StopSignals:
         self._previous: dict[int, object] = {}
 
     def __enter__(self) -> StopSignals:
-        """Install the handlers."""
         if threading.current_thread() is threading.main_thread():
             for signum in (signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if self.forward else [])):
                 if not self.forward or signal.getsignal(signum) is not signal.SIG_IGN:
@@ -51,7 +49,6 @@ class StopSignals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Put the earlier handlers back."""
         for signum, handler in self._previous.items():
             signal.signal(signum, signal.SIG_DFL if handler is None else handler)
 

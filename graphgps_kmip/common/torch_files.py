@@ -1,7 +1,6 @@
 """Files of torch.save: tensors and plain containers only, no code is run, and checksums are compared.
 
-`save_plain` writes and `load_plain` reads what one run leaves for the next: checkpoints, scores, splits, encodings.
-torch.save stores a checksum of each part of a file, which torch.load does not read.
+For what a run leaves for the next: checkpoints, scores, splits, encodings. torch.load does not read the checksums.
 """
 
 from __future__ import annotations
@@ -41,11 +40,7 @@ class _Left:
 
 @contextmanager
 def allowing(classes: Iterable[tuple[Callable, str]]) -> Iterator[None]:
-    """Let torch's reader build these (class or function, full name in the file) and its own types, and nothing else.
-
-    torch_geometric allows some twenty classes in the whole process. A sparse tensor must have the entries that its
-    indices name.
-    """
+    """Let torch's reader build these (class or function, full name in the file) and its own types, and nothing else."""
     before = get_safe_globals()
     clear_safe_globals()
     add_safe_globals(list(classes))
@@ -66,8 +61,7 @@ def save_plain(path: Path, content: Any) -> None:
 def load_plain(file: Source, mmap: bool = False) -> Any:
     """Return the content of a file of `save_plain`, its tensors on the CPU.
 
-    With ``mmap`` they are read from disk at use, if the file is a path; writing to one does not change
-    the file.
+    With ``mmap`` they are read from disk at use, if the file is a path; writing to one does not change the file.
 
     Raises:
         UnreadableFile: it cannot be read, a checksum is wrong, or it holds anything but tensors and plain containers.
@@ -77,9 +71,7 @@ def load_plain(file: Source, mmap: bool = False) -> Any:
 
 
 def load_leaving_objects(file: Path) -> tuple[Any, list[str]]:
-    """Return the content of a file of torch.save and the names of the classes whose objects were left out.
-
-    Other codes store optimizers and configs, too. Empty mappings take their place; the classes are not even imported.
+    """Return the content of a file of torch.save and the names of the classes in whose place are empty mappings.
 
     Raises:
         UnreadableFile: it cannot be read, or asks for modules that torch never reads from (os, sys).
@@ -105,8 +97,7 @@ def _load(file: Source, mmap: bool = False) -> Any:
 def check_archive(file: Any) -> None:
     """Read a file of torch.save, a path or an open file, to its end, and refuse it if it is not as it was written.
 
-    Compressed members are refused, too: torch.save makes none, and a small one may hold terabytes. The format of torch
-    before 1.6 has no checksums.
+    Compressed members are refused, too: a small one may hold terabytes. The format before torch 1.6 has no checksums.
 
     Raises:
         UnreadableFile: it is damaged, or compressed.

@@ -54,8 +54,8 @@ def parse_yaml(text: str, on_duplicate: OnDuplicate | None = None) -> Any:
 
     Args:
         text (str): YAML.
-        on_duplicate (callable, optional): called with line and key for each key that one mapping has twice; the later
-            one counts then, as in public codes. ``None``: a duplicate is an error. (default: ``None``)
+        on_duplicate (callable, optional): called with line and key for each key that a mapping has twice, of which the
+            later counts. ``None``: a duplicate is an error. (default: ``None``)
 
     Raises:
         ConfigError: not valid, a key twice, or more than `MAX_VALUES` values by aliases; begins with line:column.
@@ -83,11 +83,7 @@ def parse_yaml(text: str, on_duplicate: OnDuplicate | None = None) -> Any:
 
 
 def parse_overrides(arguments: Sequence[str], on_duplicate: OnDuplicate | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield (key, value) of a command-line tail ``[key, value, ...]``; values are YAML: ``1e-3``, ``true``, ``[1, 2]``.
-
-    Raises:
-        ConfigError: a flag in the place of a key or value, a value is missing, or a value is no YAML.
-    """
+    """Yield (key, value) of a command-line tail ``[key, value, ...]``; values are YAML: ``1e-3``, ``true``."""
     flags = [argument for argument in arguments if argument.startswith("--")]
     if flags:
         raise ConfigError(f"the command line: {flags[0]} is in the place of a key or its value: give each key one")
@@ -103,7 +99,6 @@ def parse_overrides(arguments: Sequence[str], on_duplicate: OnDuplicate | None =
 
 
 def _check_size(content: Any) -> None:
-    """Raise a ConfigError if a few lines of aliases stand for more values than memory can hold."""
     todo, seen = [(content, 0)], 0
     while todo:
         value, depth = todo.pop()
@@ -125,8 +120,7 @@ def read_yaml(
 
     Args:
         file (Path): the file.
-        named_by (str, optional): what names the file, for messages: ``--cfg``, or a key of another file.
-            (default: ``""``)
+        named_by (str, optional): what names the file in messages: ``--cfg``, or a key. (default: ``""``)
         error_type (type, optional): of the error. (default: ``ConfigError``)
         on_duplicate (callable, optional): as of `parse_yaml`. (default: ``None``)
         empty (bool, optional): whether an empty file is an empty mapping, rather than an error. (default: ``False``)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pkgutil
+from importlib import import_module
+
+from graphgps_kmip.data import sets
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_info import DatasetInfo
 from graphgps_kmip.data.dataset_record import (
@@ -22,7 +26,6 @@ from graphgps_kmip.data.loaders import GraphLoader, make_loaders
 from graphgps_kmip.data.node_loader import NodeLoader, Sampling
 from graphgps_kmip.data.precomputed_encodings import Encoding, encoded
 from graphgps_kmip.data.raw_files import at_hand, missing_line
-from graphgps_kmip.data.sets import all_records
 from graphgps_kmip.data.splits import open_dataset, random_split, sampled
 from graphgps_kmip.errors import DataError
 
@@ -55,5 +58,6 @@ __all__ = [
     "register",
 ]
 
-for _record in all_records():
-    register(_record)
+for _family in sorted(module.name for module in pkgutil.iter_modules(sets.__path__)):
+    for _record in import_module(f"{sets.__name__}.{_family}").RECORDS:
+        register(_record)

@@ -74,7 +74,7 @@ class GraphDataset:
 
     def place(self, number: int) -> str:
         """Return the name of one graph for errors: its number, and its file where that is known."""
-        return graph_words(number, self.files)
+        return name_graph(number, self.files)
 
     def with_graphs(self, graphs: Sequence[Data]) -> GraphDataset:
         """Return a data set of the same splits, summary and files, whose graphs carry something else."""
@@ -102,7 +102,7 @@ class GraphDataset:
         return data
 
 
-def graph_words(number: int, files: Sequence[str] | None) -> str:
+def name_graph(number: int, files: Sequence[str] | None) -> str:
     """Return the name of one graph of the whole data set for errors; ``files`` as of `GraphDataset`."""
     return f"graph {number:,} ({files[number]})" if files else f"graph {number:,}"
 
@@ -117,13 +117,7 @@ BYTES = 64 * 2**20  # of a tensor at a time: one that is mapped from disk need n
 
 
 def graph_facts(graph: Data) -> dict[str, Any]:
-    """Return hashes of what a model learns from: ``data`` (edge_index, x, y), ``split`` (masks); and ``num_nodes``.
-
-    Further edge sets and encodings, which follow from these by a config, do not count.
-
-    Raises:
-        ValueError: an attribute is missing or no dense tensor.
-    """
+    """Return hashes of what a model learns from: ``data`` (edge_index, x, y), ``split`` (masks); and ``num_nodes``."""
     masks = [f"{split}_mask" for split in SPLITS]
     data = _hash(graph, ["edge_index", "x", "y"])
     return {"data": data, "split": _hash(graph, masks), "num_nodes": graph.num_nodes}

@@ -1,7 +1,4 @@
-"""Facts derived from a loaded data set (dims, classes, sizes), and checks of its graphs, edges, labels and splits.
-
-Each error says which graph, what is wrong, and how to fix it.
-"""
+"""Facts derived from a loaded data set (dims, classes, sizes), and checks of its graphs, edges, labels and splits."""
 
 from __future__ import annotations
 
@@ -51,14 +48,9 @@ class DatasetInfo(Summary):
 
     @classmethod
     def of(cls, dataset: GraphDataset, record: DatasetRecord) -> DatasetInfo:
-        """Look at every graph once, or at what was kept of that look (`GraphDataset.summary`).
-
-        Raises:
-            ValueError: no graphs, an empty split, missing or misshapen x, y, edge_index or edge_attr, edges to nodes
-                that do not exist, NaN or infinite features, labels that the task cannot use.
-        """
+        """Look at every graph once, or at what was kept of that look (`GraphDataset.summary`)."""
         check_not_empty(dataset, record)
-        sizes = split_sizes(dataset, record)
+        sizes = _split_sizes(dataset, record)
         summary = dataset.summary or summarize(dataset, record)
         return cls(name=record.title, level=record.level, sizes=sizes, **asdict(summary))
 
@@ -87,9 +79,9 @@ def summarize(dataset: GraphDataset, record: DatasetRecord) -> Summary:
         check_graph(graph, where)
         y = label_rows(graph, record, where)
         width = {key: columns(graph.get(key), where) for key in ("x", "edge_attr")}
-        dim_out = dim_out_of(y, record, where)
+        dim_out = _dim_out_of(y, record, where)
         if record.task_type not in CLASSES:
-            check_targets(y, record, where)
+            _check_targets(y, record, where)
         if record.task_type != "classification":
             width["y"] = dim_out
         elif record.features is None:
@@ -139,8 +131,7 @@ def check_not_empty(dataset: GraphDataset, record: DatasetRecord) -> None:
         raise DataError(f"{record.title}: the data set has no graphs: check what its load(root) returns")
 
 
-def check_dense(value: Tensor, key: str, where: str) -> None:
-    """Raise DataError unless a tensor is dense and of real numbers."""
+def _check_dense(value: Tensor, key: str, where: str) -> None:
     if value.layout != torch.strided or value.is_complex():
         kind = f"{str(value.layout).removeprefix('torch.')} {value.dtype}"
         raise DataError(f"{where}: {key} must be a dense tensor of real numbers, got {kind}")
@@ -162,8 +153,7 @@ def check_finite(value: Tensor, key: str, where: str, nan_allowed: bool = False)
     )
 
 
-def split_sizes(dataset: GraphDataset, record: DatasetRecord) -> tuple[int, int, int]:
-    """Return how many samples train, validate and test, or raise DataError: no split, an empty or overlapping part."""
+def _split_sizes(dataset: GraphDataset, record: DatasetRecord) -> tuple[int, int, int]:
     if record.level == "node" and dataset.splits is None:
         graph = dataset.graphs[0]
         if any(f"{split}_mask" not in graph for split in SPLITS) or len(dataset) > 1:
@@ -195,21 +185,20 @@ def check_graph(graph: Data, where: str) -> None:
     if graph.x is None:
         raise DataError(f"{where}: x is missing: set node features (N, C), for instance a column of ones")
     nodes = graph.x.size(0)
-    check_pairs(graph.edge_index, "edge_index", nodes, where)
+    _check_pairs(graph.edge_index, "edge_index", nodes, where)
     num_edges = graph.edge_index.size(1)
     rows = {"x": nodes, "pos": nodes, "edge_attr": num_edges, **{f"{split}_mask": nodes for split in SPLITS}}
     for key, number in rows.items():
         value = graph.get(key)
         if isinstance(value, Tensor):
-            check_dense(value, key, where)
+            _check_dense(value, key, where)
             check_finite(value, key, where)
             if value.size(0) != number:
                 unit = "edges" if key == "edge_attr" else "nodes"
                 raise DataError(f"{where}: {key} has {value.size(0)} rows for {number} {unit}: give each one row")
 
 
-def check_pairs(pairs: Tensor | None, key: str, num_nodes: int, where: str) -> None:
-    """Raise DataError unless an attribute holds pairs of nodes."""
+def _check_pairs(pairs: Tensor | None, key: str, num_nodes: int, where: str) -> None:
     if pairs is None or pairs.dim() != 2 or pairs.size(0) != 2 or pairs.dtype != torch.int64:
         raise DataError(f"{where}: {key} must be int64 (2, E), torch.empty(2, 0, dtype=torch.long) for none")
     if pairs.numel() and (int(pairs.min()) < 0 or int(pairs.max()) >= num_nodes):
@@ -231,13 +220,13 @@ def label_rows(graph: Data, record: DatasetRecord, where: str) -> Tensor:
     if graph.get(key) is None:
         raise DataError(f"{where}: {key} is missing: set the label of the graph, or of each node or pair of nodes")
     y = torch.atleast_1d(torch.as_tensor(graph[key]))
-    check_dense(y, key, where)
+    _check_dense(y, key, where)
     if y.dim() > 2:
         raise DataError(f"{where}: {key} must be (rows, columns), got shape {tuple(y.shape)}: flatten it")
     y = y[:, None] if y.dim() == 1 else y
     rows = 1 if record.level == "graph" else graph.num_nodes
     if record.level == "link":
-        check_pairs(graph.get("edge_label_index"), "edge_label_index", graph.num_nodes, where)
+        _check_pairs(graph.get("edge_label_index"), "edge_label_index", graph.num_nodes, where)
         rows = graph.edge_label_index.size(1)
     if y.size(0) != rows or (record.task_type in ONE_COLUMN and y.size(1) != 1):
         shape = f"({rows},)" if record.task_type in ONE_COLUMN else f"({rows}, number of targets)"
@@ -248,11 +237,8 @@ def label_rows(graph: Data, record: DatasetRecord, where: str) -> Tensor:
     return y
 
 
-def check_targets(labels: Tensor, record: DatasetRecord, where: str) -> None:
-    """Raise DataError for labels that no loss can use: infinite ones, unknown targets, label columns beyond 0 and 1.
-
-    NaN says "unknown" in the columns of classification_multilabel, and where the record has ``unknown_targets``.
-    """
+def _check_targets(labels: Tensor, record: DatasetRecord, where: str) -> None:
+    """Raise DataError for labels that no loss can use; NaN says "unknown" where the record or its task allows it."""
     several = record.task_type == "classification_multilabel"
     key = "edge_label" if record.level == "link" else "y"
     check_finite(labels, key, where, nan_allowed=several or record.unknown_targets)
@@ -263,8 +249,7 @@ def check_targets(labels: Tensor, record: DatasetRecord, where: str) -> None:
         )
 
 
-def dim_out_of(labels: Tensor, record: DatasetRecord, where: str) -> int:
-    """Return the number of outputs that the labels of one graph ask for."""
+def _dim_out_of(labels: Tensor, record: DatasetRecord, where: str) -> int:
     if record.task_type not in CLASSES:
         return labels.size(1)
     wrong = labels[~((labels >= 0) & (labels.long().to(labels.dtype) == labels))]  # NaN fails >= 0

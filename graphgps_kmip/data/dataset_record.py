@@ -1,7 +1,4 @@
-"""`DatasetRecord`: task, features, statistics, source and raw files of a data set; registry and dataset card.
-
-``dataset.format`` and ``dataset.name`` of a YAML file name a record.
-"""
+"""`DatasetRecord`: task, features, statistics, source and raw files of a data set; registry and dataset card."""
 
 from __future__ import annotations
 
@@ -85,8 +82,7 @@ class RawFiles:
         home: folder below ``dataset.dir`` that is given to the loading class as its root.
         files: what must be there, files or folders, relative to ``home/base``.
         base: folder below ``home`` that belongs to this data set alone; "" if ``home`` does.
-        archives: downloads from the official page that may be in ``home/base`` instead, as they came; what is missing
-            of ``files`` is unpacked from them. (default: the names of ``urls`` that are no files)
+        archives: downloads that may be in ``home/base`` instead. (default: the names of ``urls`` that are no files)
         processed: folder below ``home/base`` that the loading class writes.
         inside: folder of the archives that holds the files; "" where any does.
         unread: those of ``files`` that the loading class asks for and never reads: they are not checked.
@@ -118,12 +114,11 @@ class DatasetRecord:
 
     Args:
         format: value of ``dataset.format``, a family of data sets.
-        load: ``load(root)`` reads from the folder ``dataset.dir``: a list of `Data`, one `Data`, or, with its splits, a
-            `GraphDataset`. With ``raw`` files, root is their ``home``, made ready by `prepared`.
+        load: ``load(root)`` returns graphs, one `Data`, or, with its splits, a `GraphDataset`; root is ``dataset.dir``,
+            with ``raw`` files their ``home``, made ready by `prepared`.
         task_type: one of `TASK_TYPES`.
         name: value of ``dataset.name``; empty where the format has one data set only.
-        level: what has a label: "graph", "inductive_node" (every node of graphs that are divided), "node" (the nodes
-            of one graph, divided by masks) or "link" (pairs of nodes).
+        level: what has a label, a key of `LEVELS`; the nodes of one graph ("node") are divided by masks.
         fractions: shares of training, validation and test where the data has no split.
         title: what people call it; "" for format and name.
         metric: value of ``metric_best`` that its publications report; "" if there is none.
@@ -190,11 +185,7 @@ def register(record: DatasetRecord) -> DatasetRecord:
 
 
 def find(format: str, name: str = "") -> DatasetRecord:  # noqa: A002 (the config key's name)
-    """Return the record of a data set by ``dataset.format`` and ``dataset.name``, "" or "none" if it has no name.
-
-    Raises:
-        InputError: no such data set; near misses are suggested.
-    """
+    """Return the record of a data set by ``dataset.format`` and ``dataset.name``, "" or "none" if it has no name."""
     records = datasets()
     names = [key[1] for key in records if key[0] == format]
     if not names:

@@ -1,13 +1,8 @@
 r"""Sampling of in-edges without replacement, by attention scores: weighted reservoir, uniform, or the k largest.
 
-Low-width score estimation (workshop paper of Exphormer's authors, section 3) keeps k of the edges into each node. They
-are drawn without replacement with probabilities proportional to the scores, one edge after the other, which is the same
-as the k smallest of independent exponential variables :math:`-\ln(u) / p` (Efraimidis and Spirakis 2006, Inf. Process.
-Lett. 97).
-
-Random numbers are a function of (seed, node, place of the edge in the node's list), see `uniform_numbers`: the sample
-of a node is the same in whatever batch, order, thread or process it is drawn. Edges are drawn by a C loop
-(``ops/native/edge_sampling.c``), without a compiler by numpy; both draw the same.
+Draws in proportion to scores p are the k smallest of :math:`-\ln(u) / p` (Efraimidis and Spirakis 2006, Inf. Process.
+Lett. 97), u a function of (seed, node, place of the edge in the node's list): the same in whatever batch, thread or
+process. A C loop (``ops/native/edge_sampling.c``) and, without a compiler, numpy draw the same.
 """
 
 from __future__ import annotations
@@ -36,12 +31,7 @@ SHIFTS = (np.uint64(30), np.uint64(27), np.uint64(31))
 
 
 def draw_edges(
-    layer: LayerScores,
-    k: int,
-    how: str,
-    rng_seed: Sequence[int],
-    nodes: Tensor | None = None,
-    repeat: bool = False,
+    layer: LayerScores, k: int, how: str, rng_seed: Sequence[int], nodes: Tensor | None = None, repeat: bool = False
 ) -> tuple[Tensor, Tensor]:
     r"""Draw k edges into each node, without replacement.
 
@@ -55,18 +45,14 @@ def draw_edges(
         how (str): "reservoir", "uniform" or "max".
         rng_seed (Sequence[int]): numbers of 0 or more, always equally many: seed, epoch, layer, ...
         nodes (Tensor, optional): nodes to draw for, in any order; None: all, from 0 on. (default: None)
-        repeat (bool, optional): where a node has fewer than k edges, but one at least, draw the missing ones among
-            them with replacement (uniformly for ``uniform``, else in proportion to the scores), so that each of these
-            nodes has k, as in the public code. (default: False)
+        repeat (bool, optional): where a node has fewer than k edges, draw the missing ones among them with replacement
+            (uniformly for ``uniform``, else in proportion to the scores), as in the public code. (default: False)
 
     Returns:
         Ids of edges of the layer, node by node, and how many each node has. The ids of a node increase; repeated ones
         follow in the order in which they were drawn.
 
     Shapes: nodes (n,) -> ids (S,), counts (n,), both int64. Cost O(edges of the nodes).
-
-    Raises:
-        ValueError: k, how or nodes are not allowed.
     """
     if k < 1:
         raise InputError(f"spexphormer.degree: the number of edges to draw must be 1 or more, got {k}")
@@ -88,8 +74,6 @@ def draw_edges(
 
 
 class _Draw(NamedTuple):
-    """What `draw_edges` draws: for nodes ``rows`` (n,), of in-degree ``degree``, ids from place ``begin`` on."""
-
     layer: LayerScores
     k: int
     how: str
@@ -141,10 +125,7 @@ def _draw_by_numpy(draw: _Draw, ids: Tensor) -> None:
 
 
 def _draw_again(draw: _Draw, first: np.ndarray, degree: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """Return places of k edges of each node, which has fewer, drawn with replacement: (n,) -> (n, k).
-
-    Those at the places of the node's first draw are of no use: their random numbers belong to that.
-    """
+    """Return places of k edges of each node, which has fewer, drawn with replacement: (n,) -> (n, k)."""
     place, degree = np.arange(draw.k), degree[:, None]
     u = uniform_numbers(state[:, None], place)
     if draw.how == "uniform":
@@ -158,7 +139,7 @@ def _draw_again(draw: _Draw, first: np.ndarray, degree: np.ndarray, state: np.nd
 
 
 def node_states(base: int, nodes: np.ndarray) -> np.ndarray:
-    """Return the state of the random numbers of each node, (n,) -> (n,) uint64."""
+    """Return the state of each node's random numbers, (n,) -> (n,) uint64."""
     return _mix(np.uint64(base) + GOLDEN * (nodes.astype(np.uint64) + np.uint64(1)))
 
 

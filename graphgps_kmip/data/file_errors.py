@@ -74,7 +74,7 @@ def damage_reason(error: Exception) -> str:
 
 
 def is_failed_write(error: BaseException) -> bool:
-    """Return whether torch, SQLite or numpy say in words of their own that the disk did not take what they wrote."""
+    """Return whether torch, SQLite or numpy say, without an errno, that the disk did not take what they wrote."""
     text = str(error)
     if isinstance(error, RuntimeError):  # torch.save to a path
         return "inline_container" in text and ("unexpected pos" in text or "Writer" in text)

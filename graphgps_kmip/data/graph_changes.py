@@ -1,8 +1,4 @@
-"""Changes of graphs after loading: order of nodes, reverse edges, self loops, normalised features; parts, partitions.
-
-Networks that mix nodes along their order need one (GECO, section 3.5). Reverse edges and self loops are as Exphormer's
-code adds them.
-"""
+"""Changes of graphs after loading: order of nodes, reverse edges, self loops, normalised features, partitions."""
 
 from __future__ import annotations
 
@@ -24,19 +20,6 @@ from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
 from graphgps_kmip.errors import InputError
 
 AS_GIVEN = "natural"
-
-
-def _random(graph: Data, rng: np.random.Generator) -> np.ndarray:
-    return rng.permutation(graph.num_nodes)
-
-
-def _by_degree(graph: Data, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
-    degree = graph.edge_index[1].bincount(minlength=graph.num_nodes).numpy()
-    return np.argsort(-degree, kind="stable")
-
-
-def _breadth_first(graph: Data, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
-    return breadth_first(_adjacency(graph)) if graph.num_nodes else np.arange(0)
 
 
 def _spectral(graph: Data, rng: np.random.Generator) -> np.ndarray:  # noqa: ARG001
@@ -68,9 +51,9 @@ def _adjacency(graph: Data) -> scipy.sparse.csr_array:
 Order = Callable[[Data, np.random.Generator], np.ndarray]
 ORDERS: dict[str, Order | None] = {
     AS_GIVEN: None,
-    "random": _random,
-    "degree": _by_degree,
-    "bfs": _breadth_first,
+    "random": lambda graph, rng: rng.permutation(graph.num_nodes),
+    "degree": lambda graph, _: (-graph.edge_index[1].bincount(minlength=graph.num_nodes)).argsort(stable=True).numpy(),
+    "bfs": lambda graph, _: breadth_first(_adjacency(graph)) if graph.num_nodes else np.arange(0),
     "spectral": _spectral,
 }
 
@@ -80,17 +63,13 @@ def node_order(graph: Data, kind: str, seed: int = 0, number: int = 0) -> Tensor
 
     Args:
         graph: with ``edge_index``; is not changed.
-        kind: ``natural``, as the data has it; ``random``; ``degree``, from many in-edges to few; ``bfs``, breadth first
-            from a peripheral node; ``spectral``, by the eigenvector of the second smallest eigenvalue of the
-            Laplacian I - D^-1 A (Fiedler vector). The last two take one component after the other; ties stay as in
-            the data.
+        kind: ``natural``; ``random``; ``degree``, from many in-edges to few; ``bfs``, breadth first from a peripheral
+            node; ``spectral``, by the Fiedler vector of I - D^-1 A. The last two take one component after the other;
+            ties stay as in the data.
         seed: of ``random``.
         number: of the graph in its data set, for ``random``.
 
     Shapes: returns (N,).
-
-    Raises:
-        ValueError: no such kind, with near misses.
     """
     order = look_up(ORDERS, kind, "prep.node_order")
     if order is None:
@@ -125,10 +104,9 @@ def order_nodes(dataset: GraphDataset, kind: str, seed: int) -> GraphDataset:
 
 
 def with_reverse_edges(graph: Data) -> Data:
-    """Return a copy of a graph in which each edge is given in both directions, once.
+    """Return a copy of a graph in which each edge is given in both directions, once; edge_attr is the mean of both.
 
-    Shapes:
-        edge_index (2, E) -> (2, E') sorted; edge_attr alike, the mean of both directions.
+    Shapes: edge_index (2, E) -> (2, E') sorted.
     """
     both, edge_attr = torch.cat([graph.edge_index, graph.edge_index.flip(0)], dim=1), graph.edge_attr
     if edge_attr is None:
@@ -140,10 +118,7 @@ def with_reverse_edges(graph: Data) -> Data:
 
 
 def with_self_loops(graph: Data) -> Data:
-    """Return a copy of a graph in which each node has one edge to itself, with zeros as edge features.
-
-    Exphormer's code leaves out nodes without edges, and adds a second loop to a node that has one.
-    """
+    """Return a copy of a graph in which each node has one edge to itself, with zeros as edge features."""
     loops = torch.arange(graph.num_nodes).expand(2, -1)
     others, edge_attr = remove_self_loops(graph.edge_index, graph.edge_attr)
     if edge_attr is not None:
@@ -158,13 +133,9 @@ def _replace_edges(graph: Data, edge_index: Tensor, edge_attr: Tensor | None) ->
 
 
 def with_normalized_features(graph: Data) -> Data:
-    """Return a copy of a graph in which the absolute features of each node sum to 1; those of zeros stay so.
-
-    Kipf and Welling 2017, section 5.2, do so with bags of words, which have no negative features.
-    """
+    """Return a copy of a graph in which the absolute features of each node sum to 1 (Kipf and Welling 2017, 5.2)."""
     graph = copy.copy(graph)
-    x = graph.x if graph.x.is_floating_point() else graph.x.float()
-    graph.x = normalize(x, p=1, dim=1)
+    graph.x = normalize(graph.x if graph.x.is_floating_point() else graph.x.float(), p=1, dim=1)
     return graph
 
 
@@ -176,8 +147,7 @@ def partition(edge_index: Tensor, num_nodes: int, parts: int) -> list[np.ndarray
     """Cut a graph into parts of equal size, up to one node; return the nodes of each in increasing order.
 
     Recursive bisection (George and Liu 1978): each cut runs through the middle of a breadth-first order from a
-    peripheral node, so it crosses about one level: few edges on road networks and meshes. On graphs of small diameter
-    no partition is good, and this one is not tuned for them.
+    peripheral node, and crosses few edges on road networks and meshes.
 
     Args:
         edge_index: edges, in whatever directions.
@@ -185,9 +155,6 @@ def partition(edge_index: Tensor, num_nodes: int, parts: int) -> list[np.ndarray
         parts: their number, 1 to N.
 
     Shapes: edge_index (2, E) -> arrays (N / parts,). Cost O((N + E) log parts).
-
-    Raises:
-        ValueError: parts below 1 or above N.
     """
     if not 1 <= parts <= num_nodes:
         raise InputError(f"a graph of {num_nodes} nodes cannot be cut into {parts} parts: set train.train_parts")

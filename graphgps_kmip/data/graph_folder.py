@@ -1,7 +1,4 @@
-"""Folder data sets: a user's own ``.pt`` and ``.npz`` graph files, as ``dataset.format Folder`` with a path as name.
-
-Files are read without running code, and errors name the file.
-"""
+"""Folder data sets: a user's own ``.pt`` and ``.npz`` graph files, as ``dataset.format Folder`` with a path as name."""
 
 from __future__ import annotations
 
@@ -32,8 +29,7 @@ RESERVED = ("batch", "ptr", "num_graphs", "filler", "graph_id")  # attributes th
 LIKE = 0.7  # of difflib: "edges_index" and "edge_atr" are near misses, "edge_weight" is something else
 
 
-def list_first(names: list[str]) -> str:
-    """Return the first eight of these names, and how many more there are."""
+def _list_first(names: list[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "") or "nothing"
 
 
@@ -63,12 +59,13 @@ def _make_graph(values: Mapping[str, Any], where: str) -> Data:
     for key in KNOWN:
         near = difflib.get_close_matches(key, others, n=1, cutoff=LIKE)
         if key not in values and (near or key in REQUIRED):
-            hint = f": is {others[near[0]]} meant?" if near else f"; it has {list_first(list(values))}"
+            hint = f": is {others[near[0]]} meant?" if near else f"; it has {_list_first(list(values))}"
             raise DataError(f"{where}: {key} is missing{hint}")
         if key in values:
             values[key] = _to_tensor(values[key], key, where)
-    if reserved := [key for key in values if key not in KNOWN and _is_reserved(key)]:
-        raise DataError(f"{where}: {reserved[0]} is a name that graphs and mini-batches use: rename this attribute")
+    for key in values:
+        if key in RESERVED or key.startswith("num_") or callable(getattr(Data, key, None)):
+            raise DataError(f"{where}: {key} is a name that graphs and mini-batches use: rename this attribute")
     if absent := [key for key in MASKS if key not in values] if any(key in values for key in MASKS) else []:
         raise DataError(f"{where}: {absent[0]} is missing: give {', '.join(MASKS)}, or none of them")
     shape = tuple(values["x"].shape)
@@ -79,12 +76,7 @@ def _make_graph(values: Mapping[str, Any], where: str) -> Data:
     return Data(**values)
 
 
-def _is_reserved(key: str) -> bool:
-    return key in RESERVED or key.startswith("num_") or callable(getattr(Data, key, None))
-
-
 def _to_tensor(value: Any, key: str, where: str) -> Tensor:
-    """Return an attribute as the type that models take."""
     try:
         value = torch.atleast_1d(torch.as_tensor(value).detach())
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -111,13 +103,11 @@ def folder_record(
     """Return the record of a folder of graph files.
 
     Args:
-        name: path of the folder, absolute or from ``root``. It holds ``.pt`` files (`Data`, a dict of tensors, or a
-            list of these) or ``.npz`` files (arrays), each with ``x``, ``edge_index`` and ``y``, in the natural order
-            of their names; or three folders ``train``, ``val`` and ``test`` of such files.
+        name: path of the folder, absolute or from ``root``, of ``.pt`` files (`Data`, a dict of tensors, or a list of
+            these) or ``.npz`` files, in natural order; or of three such folders ``train``, ``val`` and ``test``.
         root: ``dataset.dir``.
         task_type: ``dataset.task_type``.
-        level: what has a label: "graph", "inductive_node" or "node"; "" to see from the first graph with more than one
-            node: one ``y`` or one for each node; the nodes of a single graph are divided, not graphs.
+        level: "graph", "inductive_node" or "node"; "": see from the first graph with more than one node.
     """
     return DatasetRecord(
         format=FORMAT,
@@ -176,14 +166,14 @@ def _files(folder: Path) -> dict[str, list[Path]]:
     if divided and len(divided) < len(SPLITS):
         absent = " and ".join(split for split in SPLITS if split not in inside)
         raise DataError(
-            f"{folder}: a folder {absent} is missing next to {' and '.join(divided)}; it has {list_first(inside)}"
+            f"{folder}: a folder {absent} is missing next to {' and '.join(divided)}; it has {_list_first(inside)}"
         )
     files = {split: _graph_files(path) for split, path in parts.items()}
     if divided and _graph_files(folder):
         raise DataError(f"{folder}: graph files are in it and in its folders {', '.join(SPLITS)}: move the former")
     for split, paths in files.items():
         if not paths:
-            has = list_first(sorted(file.name for file in parts[split].iterdir()))
+            has = _list_first(sorted(file.name for file in parts[split].iterdir()))
             raise DataError(f"{parts[split]}: there are no graph files (.pt or .npz); it has {has}")
     return files
 
@@ -193,8 +183,7 @@ def _graph_files(folder: Path) -> list[Path]:
 
 
 def _natural_order(file: Path) -> list[tuple[bool, int | str]]:
-    """Sort 2.pt before 10.pt."""
-    parts = re.split(r"(\d+)", file.name)
+    parts = re.split(r"(\d+)", file.name)  # 2.pt before 10.pt
     return [(part.isdecimal(), int(part) if part.isdecimal() else part) for part in parts]
 
 

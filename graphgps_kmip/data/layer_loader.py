@@ -1,8 +1,7 @@
 """Loader of layer-wise mini-batches of the nodes of one large graph: sampled in-edges, from the last layer back.
 
-A batch holds the nodes whose predictions count and, layer by layer from the last to the first, those that its drawn
-edges come from: a prediction is that of the whole graph with the same drawn edges, in memory of the batch's size. What
-is drawn depends on (seed, epoch, layer, node) only; with the ``batch_*`` samplers on the batch, too.
+A prediction is that of the whole graph with the same drawn edges, in memory of the batch's size. What is drawn depends
+on (seed, epoch, layer, node) only; with the ``batch_*`` samplers on the batch, too.
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ class LayerSampling:
 
     Args:
         degrees: in-edges of each node, for each layer (`spexphormer.degree`).
-        sampler: one of `LAYER_SAMPLERS` (`spexphormer.sampler`): ``graph_*`` draw once for all batches of an epoch,
-            ``batch_*`` for each batch.
+        sampler: of `LAYER_SAMPLERS` (`spexphormer.sampler`): ``graph_*`` draw once an epoch, ``batch_*`` each batch.
         batch_size: nodes whose predictions count, in a batch (`train.batch_size`).
         resampling_epochs: epochs that share a draw of ``graph_*`` (`spexphormer.resampling_epochs`).
         num_draws: independent draws of a batch, whose predictions a network averages (`spexphormer.eval_draws`).
@@ -177,7 +175,6 @@ def _join_draws(draws: Sequence[LayerDraw], num_layers: int) -> LayerDraw:
 
 
 def _take_rows(graph: Data, rows: Tensor, num_core: int) -> Data:
-    """Return a batch with what it needs of the graph's attributes, a copy of these rows only."""
     batch = Data()
     for key, value in graph:
         if key == "y" or key.endswith("_mask"):
@@ -192,8 +189,6 @@ WORD = 64  # nodes that the C loop marks in one number
 
 def with_sources(rows: Tensor, source: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     """Append the sources that are not among the rows, in increasing order, and return the row of each source.
-
-    A C loop marks nodes in N bits and counts them (``ops/native/edge_sampling.c``), without a compiler they are sorted.
 
     Shapes: rows (n,) nodes, each once; source (E,) nodes -> rows (m,), row of each source (E,), all int64.
     """

@@ -1,7 +1,6 @@
-"""Loaders of mini-batches of graphs, which depend on (seed, epoch) only: not on processes, nor on what ran before.
+"""Loaders of mini-batches of graphs, by number or by a budget of nodes (`with_node_budget`).
 
-`make_loaders` returns those of training, validation and test. A batch holds a number of graphs, or as many as fit into
-a number of nodes (`with_node_budget`): steps of even cost where graphs differ much in size.
+Batches depend on (seed, epoch) only: not on processes, nor on what ran before.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from graphgps_kmip.errors import InputError
 class GlobalBatches:
     """Batch sampler: the rows that one process takes of each global batch of graphs.
 
-    The global batches are the same for any number W of processes; process r takes rows r, r + W, ... of each, which
-    may be none. No sample is lost or comes twice.
+    Process r of any number W takes rows r, r + W, ... of each, perhaps none.
 
     Args:
         num_samples: size of the data set.
@@ -61,8 +59,7 @@ class GlobalBatches:
 class GraphLoader:
     """Batches of graphs for one process; ``set_epoch`` before each epoch chooses the order.
 
-    A process whose share of a batch is empty gets one graph marked ``batch.filler = True``, which must not count: all
-    processes make equally many steps.
+    A process whose share of a batch is empty gets one graph marked ``batch.filler = True``, which must not count.
 
     Args:
         graphs: the data set.
@@ -72,7 +69,7 @@ class GraphLoader:
         num_workers: processes that make batches in advance.
         rank: number of this process.
         world_size: number of processes.
-        files: where each graph of the whole data set was read from, for errors.
+        files: as of `GraphDataset`, for errors.
     """
 
     sharded = True  # yields this process's share only
@@ -135,8 +132,8 @@ def make_loaders(
 ) -> list[GraphLoader | NodeLoader]:
     """Return the loaders of training, validation and test.
 
-    At level "node" each of the three yields the one graph, whose nodes are divided by masks, as its only batch, or the
-    subgraphs that ``sampling`` says; where the data set holds a graph for each node (`around_nodes`), batches of these.
+    At level "node" each yields the one graph as its only batch, or the subgraphs that ``sampling`` says; where the data
+    set holds a graph for each node (`around_nodes`), batches of these.
 
     Args:
         dataset: graphs and splits.

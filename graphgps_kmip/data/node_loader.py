@@ -1,8 +1,6 @@
 """Loader of mini-batches of the nodes of one large graph: sampled neighbours, clusters, or random subsets of nodes.
 
-A sampler plans an epoch as lists of nodes, and makes each list a subgraph; both depend on (seed, epoch) only. Message
-passing and attention see this subgraph only: results are those of another model than full-batch training, unless the
-graph falls apart into such parts.
+Batches depend on (seed, epoch) only. The model sees one subgraph at a time: results differ from full-batch training.
 """
 
 from __future__ import annotations
@@ -38,9 +36,6 @@ class Sampling:
         batch_size: seed nodes ("neighbor") or clusters ("cluster") in a batch (`train.batch_size`).
         neighbor_sizes: in-neighbours that are drawn of each node, hop by hop; -1: all (`train.neighbor_sizes`).
         parts: clusters, or random subsets, of the graph (`train.train_parts`).
-
-    Raises:
-        ValueError: a value that is not allowed; names the key.
     """
 
     sampler: str = FULL_BATCH
@@ -69,26 +64,23 @@ class Source:
 
     @cached_property
     def clusters(self) -> list[np.ndarray]:
-        """The nodes of each cluster; cut once."""
+        """The nodes of each cluster."""
         return partition(self.graph.edge_index, self.graph.num_nodes, min(self.sampling.parts, self.graph.num_nodes))
 
 
-def plan_nodes(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
-    """Cut the nodes of the split into batches."""
+def _plan_nodes(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
     nodes, size = source.mask.nonzero().squeeze(1).numpy(), source.sampling.batch_size
     nodes = nodes if rng is None else rng.permutation(nodes)
     return np.split(nodes, range(size, len(nodes), size))
 
 
-def plan_clusters(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
-    """Draw which clusters of the graph go together."""
+def _plan_clusters(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
     count, size = len(source.clusters), source.sampling.batch_size
     order = np.arange(count) if rng is None else rng.permutation(count)
     return [np.concatenate([source.clusters[i] for i in order[at : at + size]]) for at in range(0, count, size)]
 
 
-def plan_random_subsets(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
-    """Divide the nodes at random."""
+def _plan_random_subsets(source: Source, rng: np.random.Generator | None) -> list[np.ndarray]:
     count = source.graph.num_nodes
     order = (rng or np.random.default_rng(0)).permutation(count)
     return [np.sort(part) for part in np.array_split(order, min(source.sampling.parts, count))]
@@ -116,19 +108,18 @@ def draw_neighbors(source: Source, nodes: np.ndarray, rng: np.random.Generator) 
     return taken, torch.cat(drawn)
 
 
-# Name -> plan of an epoch: (source, generator or None for the same plan always) -> nodes of each batch that count; and
-# how a batch is made: (source, these nodes, generator) -> all its nodes, these first, and ids of its edges.
+# Name -> plan of an epoch: (source, generator or None) -> nodes of each batch that count; and how a batch is made:
+# (source, these nodes, generator) -> all its nodes, these first, and ids of its edges.
 Plan = Callable[[Source, np.random.Generator | None], list[np.ndarray]]
 Grow = Callable[[Source, np.ndarray, np.random.Generator], tuple[Tensor, Tensor]]
 SAMPLERS: dict[str, tuple[Plan, Grow]] = {
-    "neighbor": (plan_nodes, draw_neighbors),  # Hamilton et al. 2017
-    "cluster": (plan_clusters, take_induced),  # Chiang et al. 2019
-    "random_node": (plan_random_subsets, take_induced),
+    "neighbor": (_plan_nodes, draw_neighbors),  # Hamilton et al. 2017
+    "cluster": (_plan_clusters, take_induced),  # Chiang et al. 2019
+    "random_node": (_plan_random_subsets, take_induced),
 }
 
 
 def _draw_of_each(count: Tensor, size: int, rng: np.random.Generator) -> Tensor:
-    """Draw at most ``size`` places of each group of ``count`` places, without replacement."""
     group = torch.arange(len(count)).repeat_interleave(count)
     order = torch.from_numpy(np.lexsort((rng.random(len(group)), group.numpy())))  # shuffled inside each group
     rank = torch.arange(len(group)) - (count.cumsum(0) - count)[group]
@@ -137,8 +128,6 @@ def _draw_of_each(count: Tensor, size: int, rng: np.random.Generator) -> Tensor:
 
 class NodeLoader(NodeBatchLoader):
     """Subgraphs of one graph, in which ``<split>_mask`` holds the nodes that count in this batch.
-
-    A batch without a node of the split is left out.
 
     Args:
         graph: one graph with ``<split>_mask`` (N,).
@@ -186,24 +175,21 @@ class NodeLoader(NodeBatchLoader):
 class NodeSubgraphs(Sequence[Data]):
     """The subgraph around each node of one graph: the nodes within some hops of it, and all edges among them.
 
-    Hops go along the edges and against them, and are added whole while there is room; of the first without room for
-    all of its nodes, as many as fit are drawn, all sets equally likely. Edges keep their directions.
+    Hops go along the edges and against them, and are added whole while there is room; of the first that does not fit,
+    as many nodes as do are drawn.
 
     Args:
         graph (Data): One graph with ``y``; is not changed, and not copied.
         num_hops (int, optional): Hops around the node, at least 1 (`train.subgraph_hops`). (default: 2)
-        max_nodes (int, optional): Nodes of a subgraph at most, with that in its centre (`train.subgraph_nodes`).
-            (default: 250)
+        max_nodes (int, optional): Nodes of a subgraph at most (`train.subgraph_nodes`). (default: 250)
         seed (int, optional): Of the draws. (default: 0)
 
     Shapes:
         Subgraph i of n nodes, in increasing order: their rows of all attributes of nodes, ``edge_index`` (2, e) and
         those of edges; ``y`` (1,) or (1, columns), the label of node i; ``target_mask`` (n,), True at node i.
-
-    Cost: of a subgraph, the edges of its nodes, and N numbers of working memory. Nothing is stored.
     """
 
-    drawn_when_read = True  # there are many and they come from one graph: what is computed of them is not stored
+    drawn_when_read = True  # what is computed of them is not stored
 
     def __init__(self, graph: Data, num_hops: int = 2, max_nodes: int = 250, seed: int = 0) -> None:
         if num_hops < 1 or max_nodes < 1:
@@ -227,7 +213,6 @@ class NodeSubgraphs(Sequence[Data]):
         return part
 
     def _ball(self, node: int) -> Tensor:
-        """Return the nodes of a subgraph, (n,), in increasing order."""
         ball = newest = torch.tensor([node])
         for _ in range(self.num_hops):
             around = torch.cat([edges.source[edges.of(newest)[0]] for edges in self.edges]).unique()
@@ -245,13 +230,7 @@ class NodeSubgraphs(Sequence[Data]):
 def around_nodes(
     dataset: GraphDataset, record: DatasetRecord, num_hops: int = 2, max_nodes: int = 250, seed: int = 0
 ) -> GraphDataset:
-    """Return the subgraphs (`NodeSubgraphs`) around all nodes of a data set of one graph, divided as its nodes are.
-
-    The summary stays that of the one graph.
-
-    Raises:
-        InputError: not the nodes of one graph have labels; or see `NodeSubgraphs`.
-    """
+    """Return the subgraphs (`NodeSubgraphs`) around all nodes of a data set of one graph, whose summary stays."""
     if record.level != "node":
         raise InputError(
             f"train.sampler: {NODE2SUBGRAPH} takes the subgraph around each node of one graph, and of {record.title} "

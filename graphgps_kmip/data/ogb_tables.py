@@ -1,7 +1,6 @@
-"""Open Graph Benchmark: its CSV tables as graphs, ogbg-ppa on disk, syntax trees of ogbg-code2, features of molecules.
+"""Open Graph Benchmark: its CSV tables as graphs, ogbg-ppa on disk, syntax trees of ogbg-code2.
 
-ogb's own classes read the same tables; they also ask the network for newer releases of the package and people for
-leave to download, and need a hundred gigabytes of memory for ogbg-ppa.
+ogb's own classes ask the network for newer releases, people for leave to download, and need 100 GB for ogbg-ppa.
 """
 
 from __future__ import annotations
@@ -35,9 +34,8 @@ def ogb_split(home: str, raw: RawFiles) -> dict[str, Tensor]:
 class OGBGraphs(InMemoryDataset):
     """The graphs of a data set of the Open Graph Benchmark, from its tables.
 
-    ``x`` and ``edge_attr`` are the tables "node-feat" and "edge-feat"; ``y`` of each graph or node is the table of
-    labels (float32 if some are unknown, NaN; else int64; text as a list of its words); other tables of nodes have their
-    names. Edges have a direction if ``one_way``; else each is one row of the files, and is followed by its reverse.
+    Attributes are named by `KEYS`; ``y`` is float32 if some labels are unknown (NaN), else int64, or a list of words.
+    Each edge is followed by its reverse unless ``one_way``.
     """
 
     def __init__(
@@ -114,10 +112,7 @@ BLOCK = 1_000  # graphs whose edges are read at once: 2 million
 
 
 def association_graphs(folder: Path, length: int) -> RowGraphs:
-    """Return the graphs of ogbg-ppa, each edge stored once and given in both directions; made a block at a time.
-
-    They have no node features: ``x`` (N, 1) int64 is 0, the one kind of node.
-    """
+    """Return the graphs of ogbg-ppa, each edge in both directions; ``x`` (N, 1) int64 is 0, the only kind of node."""
     path = folder / "processed" / "graphs.db"
     return RowGraphs(path, SCHEMA, partial(_rows, folder / "raw"), range(length), _association_graph)
 
@@ -146,7 +141,6 @@ def _rows(raw: Path) -> Iterator[Row]:
 
 
 def _pieces(path: Path, counts: list[int], dtype: str) -> Iterator[np.ndarray]:
-    """Yield the rows of a table that belong to each graph."""
     import pandas as pd
 
     with reading(path):
@@ -195,7 +189,7 @@ class SyntaxTrees:
         return cls(json.loads(path.read_text()))
 
     def __call__(self, graph: Data) -> Data:
-        """Return the tree with its edges and its name as described above."""
+        """Return the tree as described above."""
         numbers = [self.numbers.get(word, UNKNOWN) for word in graph.y[:LENGTH]]
         edge_index, edge_attr = _edges(graph)
         return Data(
@@ -208,7 +202,7 @@ class SyntaxTrees:
 
 
 def vocabulary(names: Iterable[Sequence[str]]) -> list[str]:
-    """Return the most frequent sub-tokens, `WORDS` at most; of equally frequent ones the first seen comes first."""
+    """Return the most frequent sub-tokens, `WORDS` at most."""
     return [word for word, _ in Counter(chain.from_iterable(names)).most_common(WORDS)]
 
 

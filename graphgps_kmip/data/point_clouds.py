@@ -1,7 +1,4 @@
-"""Graphs on disk: rows of tensors in SQLite files (`RowFile`), which worker processes may read; point clouds in them.
-
-Raw clouds are checked and stored, their k-NN graphs built when they are read.
-"""
+"""Graphs on disk: rows of tensors in SQLite files, which worker processes may read; point clouds with k-NN graphs."""
 
 from __future__ import annotations
 
@@ -35,10 +32,9 @@ Row = dict[str, Tensor]
 
 
 class RowFile:
-    """Rows of tensors that are written once, one after the other, and then only read.
+    """Rows of tensors that are written once and then only read; each process opens its own connection.
 
-    A connection must not be carried into another process: after a fork, and after pickling, each opens its own when it
-    first reads. ``schema`` is dtype and size of each tensor of a row, as torch_geometric's `Database` takes it.
+    ``schema`` is dtype and size of each tensor of a row, as torch_geometric's `Database` takes it.
     """
 
     def __init__(self, path: str | Path, schema: dict[str, Any]) -> None:
@@ -54,7 +50,6 @@ class RowFile:
         return self._connections[os.getpid()]
 
     def __getitem__(self, index: int) -> Row:
-        """Return one row, a copy that the caller may change."""
         try:
             return self.database.get(index)
         except (sqlite3.Error, TypeError, RuntimeError) as error:  # TypeError: no such row; RuntimeError: half a row
@@ -76,8 +71,6 @@ class RowFile:
 
 
 class _ReadOnly(SQLiteDatabase):
-    """A finished database: nothing is written, not even a lock."""
-
     def connect(self) -> None:
         path = quote(os.path.abspath(self.path))
         self._connection = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)
@@ -129,8 +122,8 @@ class CloudSource:
     """How raw clouds are read, and what their graphs are.
 
     Args:
-        read: yields the clouds of the folder ``raw``, one at a time, in an order that never changes. If none validates,
-            as many random training clouds do as there are test clouds, the same in every run.
+        read: yields the clouds of the folder ``raw``, always in one order. If none validates, as many random training
+            clouds do as there are test clouds, the same in every run.
         num_features: columns C of ``x``.
         positions: first of the three columns of ``x`` that are coordinates.
         num_classes: labels are 0 to ``num_classes`` - 1.
@@ -144,8 +137,7 @@ class CloudSource:
     k: int
 
 
-def check_cloud(cloud: Cloud, source: CloudSource) -> tuple[np.ndarray, np.ndarray]:
-    """Return features (float32) and labels (int32), or raise InputError for what cannot be a cloud of the source."""
+def _check_cloud(cloud: Cloud, source: CloudSource) -> tuple[np.ndarray, np.ndarray]:
     x, y = np.ascontiguousarray(cloud.x, np.float32), np.asarray(cloud.y)
     if x.ndim != 2 or x.shape[1] != source.num_features or not len(x):
         raise InputError(f"expected points with {source.num_features} columns, found shape {x.shape}")
@@ -174,14 +166,11 @@ def parse_table(lines: list[str], columns: int) -> np.ndarray:
 class CloudGraphs(Sequence[Data]):
     """Clouds in ``root/processed``, made of ``root/raw`` first; each item is a graph ``x``, ``pos``, ``y``, k-NN edges.
 
-    Small facts of every cloud are in memory: ``num_points (G,)`` and ``splits``.
-
     Args:
         root: folder with ``raw`` and ``processed``.
         source: what to read, and the graphs' k.
         distance: the edges' lengths as ``edge_attr`` (E, 1).
-        cache: keep the neighbours on disk (int32, 4 N k bytes a cloud), found once, instead of finding them at each
-            reading.
+        cache: keep the neighbours on disk (int32, 4 N k bytes a cloud).
     """
 
     def __init__(self, root: str, source: CloudSource, distance: bool = False, cache: bool = False) -> None:
@@ -203,20 +192,24 @@ class CloudGraphs(Sequence[Data]):
             self._neighbors.write({"neighbors": torch.from_numpy(each.astype(np.int32))} for each in neighbors)
 
     def _write(self, raw: Path, facts: Path) -> None:
-        """Write the raw clouds, read one at a time, into the database."""
         sizes, parts = [], []
 
         def rows() -> Iterator[Row]:
             for cloud in self.source.read(raw):
                 with reading(cloud.path):
-                    x, y = check_cloud(cloud, self.source)
+                    x, y = _check_cloud(cloud, self.source)
                 sizes.append(len(x))
                 parts.append(SPLITS.index(cloud.part))
                 yield {"x": torch.from_numpy(x), "y": torch.from_numpy(y)}
 
         self._points.write(rows())
-        splits = dict(zip(SPLITS, _split_clouds(np.array(parts)), strict=True))
-        np.savez(facts, num_points=np.array(sizes), **splits)
+        train, val, test = (np.flatnonzero(np.array(parts) == part) for part in range(len(SPLITS)))
+        if not len(val):
+            if len(train) <= len(test):
+                raise InputError(f"{len(test)} of {len(train)} training clouds cannot validate: are files missing?")
+            val = np.sort(np.random.default_rng(0).permutation(train)[: len(test)])  # 0: whatever the run's seed
+            train = np.setdiff1d(train, val)
+        np.savez(facts, num_points=np.array(sizes), train=train, val=val, test=test)
 
     def __len__(self) -> int:
         return len(self.num_points)
@@ -259,14 +252,3 @@ def open_clouds(home: str, source: CloudSource, distance: bool = False, cache: b
     """Return the clouds below a folder with their splits and summary; arguments as of `CloudGraphs`."""
     clouds = CloudGraphs(home, source, distance, cache)
     return GraphDataset(clouds, clouds.splits, clouds.summary)
-
-
-def _split_clouds(parts: np.ndarray) -> list[np.ndarray]:
-    """Return the indices of each part; without validation clouds, draw them from the training clouds."""
-    train, val, test = (np.flatnonzero(parts == part) for part in range(len(SPLITS)))
-    if not len(val):
-        if len(train) <= len(test):
-            raise InputError(f"{len(test)} of {len(train)} training clouds cannot validate: are files missing?")
-        val = np.sort(np.random.default_rng(0).permutation(train)[: len(test)])  # 0: whatever the run's seed
-        train = np.setdiff1d(train, val)
-    return [train, val, test]

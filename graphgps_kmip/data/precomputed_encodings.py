@@ -41,16 +41,12 @@ class Encoding:
     Args:
         name: begins the name of its folder in the cache.
         settings: plain values that decide the numbers, as the graph does.
-        compute: takes some graphs, which it must not change, and returns the new attributes of each: tensors of the
-            same dtype and number of dimensions in all graphs, which depend on no other graph in the list and on no
-            global random generator.
+        compute: returns the new attributes of each of some graphs: tensors of one dtype and number of dimensions, which
+            depend on no other graph in the list and on no global random generator.
         version: raised when the definition changes.
         random: ``compute`` draws by ``settings["seed"]`` and the number of the graph in the data set, its ``graph_id``.
         reads: attributes of a graph, besides ``num_nodes``, on which the numbers depend.
         float64: floats are kept as they are, otherwise as float32.
-
-    Raises:
-        ValueError: a random encoding without seed.
     """
 
     name: str
@@ -67,18 +63,17 @@ class Encoding:
 
 
 def _compute_all(dataset: GraphDataset, encoding: Encoding, sizes: np.ndarray, num_workers: int) -> Iterator[Packed]:
-    """Yield the attributes of the graphs, chunk by chunk; chunks do not depend on the number of processes."""
     log.info("%s: computing it for %s graphs", encoding.name, f"{len(sizes):,}")
     ends = np.flatnonzero(np.diff((sizes + 1).cumsum() // NODES)) + 1
     bounds = np.unique([0, *ends, len(sizes)]).tolist()
     chunks = [range(first, end) for first, end in zip(bounds, bounds[1:], strict=False)]
     kinds: dict[str, tuple[np.dtype, int]] | None = None
     for pack in map_in_order(encoding.name, partial(_compute_chunk, dataset, encoding), chunks, num_workers):
-        found_kinds = {name: (values.dtype, shapes.shape[1]) for name, (values, shapes) in pack.items()}
-        kinds = found_kinds if kinds is None else kinds
-        if found_kinds != kinds:
+        pack_kinds = {name: (values.dtype, shapes.shape[1]) for name, (values, shapes) in pack.items()}
+        kinds = pack_kinds if kinds is None else kinds
+        if pack_kinds != kinds:
             raise InputError(
-                f"{encoding.name}: attributes differ in name, dtype or dimensions: {kinds} and {found_kinds}"
+                f"{encoding.name}: attributes differ in name, dtype or dimensions: {kinds} and {pack_kinds}"
             )
         yield pack
 
@@ -91,32 +86,25 @@ def _compute_chunk(dataset: GraphDataset, encoding: Encoding, chunk: range) -> P
     with torch.random.fork_rng(devices=[]):  # whether an encoding was kept must not move a run's random numbers
         try:
             results = encoding.compute(graphs)
-        except Exception as error:  # of whatever kind: it is raised with the graph that it is about
-            where, single = _find_culprit(dataset, encoding, graphs, chunk, error)
-            text = " ".join(str(single).split())
-            raise InputError(f"{encoding.name}: {where}: {type(single).__name__}: {text}") from error
+        except Exception as error:  # of whatever kind: it is raised with the graph that fails by itself
+            where, culprit = f"graphs {chunk[0]:,} to {chunk[-1]:,}", error
+            for number, graph in zip(chunk, graphs, strict=True):
+                try:
+                    encoding.compute([graph])
+                except Exception as single:
+                    where, culprit = dataset.place(number), single
+                    break
+            text = " ".join(str(culprit).split())
+            raise InputError(f"{encoding.name}: {where}: {type(culprit).__name__}: {text}") from error
     if len(results) != len(graphs):
         raise InputError(f"{encoding.name}: {len(results)} results for {len(graphs)} graphs")
     names = sorted({name for result in results for name in result})
     return {name: _pack(encoding, name, results, chunk) for name in names}
 
 
-def _find_culprit(
-    dataset: GraphDataset, encoding: Encoding, graphs: list[Data], chunk: range, error: Exception
-) -> tuple[str, Exception]:
-    """Return which graph of a failed chunk fails by itself, and its error; the whole chunk if none does."""
-    for number, graph in zip(chunk, graphs, strict=True):
-        try:
-            encoding.compute([graph])
-        except Exception as single:
-            return dataset.place(number), single
-    return f"graphs {chunk[0]:,} to {chunk[-1]:,}", error
-
-
 def _pack(
     encoding: Encoding, name: str, results: list[dict[str, Tensor]], chunk: range
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return one attribute of some graphs as flat values, and its shapes."""
     if not name.isidentifier():
         raise InputError(f"{encoding.name}: {name!r} cannot be the name of an attribute")
     arrays = []
@@ -159,13 +147,9 @@ def encoded(
 
     Args:
         dataset: is not changed.
-        encodings: are computed one after the other, each unless it is stored in ``folder`` for these data and settings.
+        encodings: are computed one by one, each unless it is stored in ``folder`` for these data and settings.
         folder: of this data set's encodings; None: nothing is kept.
         num_workers: processes that compute; None: one for each core, 1: this one.
-
-    Raises:
-        InputError: an encoding cannot be computed for a graph, gives attributes that differ in kind between graphs, or
-            an attribute that is there already; a graph lacks what an encoding reads.
     """
     if not encodings:
         return dataset
@@ -187,7 +171,6 @@ def encoded(
 
 
 def _look(dataset: GraphDataset, names: list[str], workers: int) -> tuple[dict[str, str], np.ndarray]:
-    """Look at every graph once: return a digest of each attribute, and all numbers of nodes."""
     chunks = [range(start, min(start + GRAPHS, len(dataset))) for start in range(0, len(dataset), GRAPHS)]
     digests = {name: hashlib.sha256() for name in names}
     all_sizes = [np.empty(0, np.int64)]
@@ -238,7 +221,6 @@ class Column:
         return cls(np.empty(0, dtype) if empty else np.memmap(path, dtype, mode="r"), shapes)
 
     def __getitem__(self, index: int) -> Tensor:
-        """Return one graph's tensor, a copy that the caller may change."""
         values = np.array(self.values[self.bounds[index] : self.bounds[index + 1]])
         return torch.from_numpy(values.reshape(self.shapes[index]))
 
@@ -257,10 +239,7 @@ def _in_memory(packs: Iterable[Packed]) -> dict[str, Column]:
 def _load_or_compute(
     folder: Path, key: Mapping[str, Any], graphs: int, compute: Callable[[], Iterable[Packed]]
 ) -> dict[str, Column]:
-    """Return the columns stored in a folder under a key, or compute and store them; one process does, others wait.
-
-    ``key`` is everything that decides the values; ``compute`` gives packs of consecutive graphs that together are all.
-    """
+    """Return the columns stored in a folder under a key, or compute and store them; one process does, others wait."""
     folder = folder.expanduser().absolute()
     place = folder / _name(key)
     with naming_disk(f"encoding {key['encoding']}", folder):

@@ -1,10 +1,7 @@
 """Raw files of data sets: found, downloaded, checked, processed by loading classes, and moved into place at once.
 
-A loading class of torch_geometric processes in place: a kill leaves half a file that the next start believes. So the
-class works in a hidden folder that sees the raw files as links; what it made is renamed into place when it is complete,
-with a stamp that says which raw files it was made from. One process works, others wait.
-
-Each raw file is read before the class reads it: a damaged one is named and renamed, and one that holds code is refused.
+The class works in a hidden folder of links to the raw files; what it made is renamed into place, with a stamp of those.
+Each raw file is read first: a damaged one is named and renamed, and one that holds code is refused.
 """
 
 from __future__ import annotations
@@ -88,7 +85,7 @@ def prepared(record: DatasetRecord, root: str | Path, load: Callable[[str], Load
 
 
 def raw_folder(record: DatasetRecord, root: str | Path) -> Path:
-    """Return the folder of a data set below the folder of all data sets."""
+    """Return the folder of a data set below ``dataset.dir``."""
     return Path(root).expanduser().absolute() / record.raw.folder
 
 
@@ -173,7 +170,6 @@ def _fetch(record: DatasetRecord, root: str | Path) -> None:
 
 
 def _download(url: str, path: Path) -> None:
-    """Write the content of an address to a file; raises `NetworkError`."""
     log.info("downloading %s", url)
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -188,7 +184,6 @@ def _download(url: str, path: Path) -> None:
 
 
 def _take(archive: Path, part: Path, folder: Path, raw: RawFiles) -> None:
-    """Put missing files into place that an archive holds, or is."""
     missing = _missing(folder, raw)
     if same := [name for name in missing if PurePath(name).name == archive.name]:
         (part / same[0]).parent.mkdir(parents=True, exist_ok=True)
@@ -200,11 +195,10 @@ def _take(archive: Path, part: Path, folder: Path, raw: RawFiles) -> None:
 
 
 def unpack(archive: Path, names: Sequence[str], folder: Path, inside: str = "") -> None:
-    """Move the files of an archive into a folder that have these names there; nothing is written elsewhere.
+    """Move the files of a zip, a tar or a packed file ``a.txt.xz`` that have these names into a folder.
 
-    The archive is a zip, a tar of any compression, or one file packed by xz, ``a.txt.xz``; ``inside`` is its folder
-    that holds them. A file ``raw/a.txt`` is the ``raw/a.txt`` or ``a.txt`` that is least deep in its folders. Raises
-    UnsafeFile if it holds none of them, and what the readers do if it is damaged or leads outside its folder.
+    ``inside`` is the archive's folder that holds them. A file ``raw/a.txt`` is the ``raw/a.txt`` or ``a.txt`` that is
+    least deep. Raises UnsafeFile if it holds none, and what the readers do if it is damaged or leads outside.
     """
     with TemporaryDirectory(dir=folder) as place:
         if archive.suffix == ".zip":
@@ -244,7 +238,6 @@ def _make_empty(folder: Path) -> Path:
 
 
 def _check(record: DatasetRecord, folder: Path) -> None:
-    """Read raw files before a loading class does, which would run code in pickles, and not name a damaged file."""
     files = {folder / name for name in record.raw.files if name not in record.raw.unread}
     for path in _raw_files(folder, record.raw):
         if files.isdisjoint((path, *path.parents)):
@@ -341,7 +334,6 @@ def _is_unnamed_damage(error: Exception) -> bool:
 
 
 def _raw_files(folder: Path, raw: RawFiles) -> list[Path]:
-    """Return every file of the data set that is not made by us or set aside, in a fixed order."""
     paths = []
     made = Path(raw.processed).name  # at any depth: sets that share raw files are side by side (ZINC: subset, full)
     for place, names, files in os.walk(folder, followlinks=True):  # large data are often a link
@@ -351,7 +343,6 @@ def _raw_files(folder: Path, raw: RawFiles) -> list[Path]:
 
 
 def _move_into_place(folder: Path, stage: Path, raw: RawFiles) -> None:
-    """Move what was made of the raw files; the stamp is inside, so both appear at once."""
     made, final = stage / raw.processed, folder / raw.processed
     made.mkdir(parents=True, exist_ok=True)  # a class without a processing step
     (made / STAMP).write_text(json.dumps({"made_from": _fingerprint(folder, raw)}) + "\n")

@@ -1,9 +1,7 @@
 """Safe reading of pickles, NumPy arrays of objects and files of torch.save: data is built, no code is run.
 
-Python's own reader of pickles looks names up in the table `NAMES`. Each entry checks its arguments: numpy, scipy and
-torch believe a file's shapes, offsets and pointers, and crash. Torch's reader of weights gets the same entries, and the
-graphs of torch_geometric. Classes of torch_geometric read raw files by ``pickle.load``: `load_pickle` reads a file
-first, and refuses it.
+Python's reader of pickles and torch's of weights look names up in `NAMES`, whose entries check their arguments: numpy,
+scipy and torch believe a file's shapes, offsets and pointers, and crash.
 """
 
 from __future__ import annotations
@@ -54,8 +52,6 @@ class _Fixed:
 
 
 class _Call(_Fixed):
-    """A name that a file may call."""
-
     __slots__ = ("make",)
 
     def __init__(self, make: Callable[..., Any]) -> None:
@@ -111,7 +107,6 @@ def _array(kind: Any, shape: Any, _code: Any) -> _Array:
 
 
 def _array_from_buffer(content: Any, dtype: Any, shape: Any, order: Any) -> _Array:
-    """Return an array as protocol 5 holds it."""
     _check(isinstance(content, bytes | bytearray) and order in ("C", "F", "A"), "an array whose content is no bytes")
     array = _array(NDARRAY, (0,), None)
     array.__setstate__((1, shape, dtype, order == "F", bytes(content)))
@@ -126,7 +121,6 @@ def _scalar(dtype: Any, content: Any = b"") -> Any:
 
 
 def _encode_latin1(content: Any = b"", encoding: Any = "latin1") -> bytes:
-    """Return bytes as Python 3 writes them for Python 2."""
     _check(content == b"" or (isinstance(content, str) and encoding in ("latin1", "latin-1")), "bytes of something")
     return content.encode("latin1") if isinstance(content, str) else b""
 
@@ -140,7 +134,6 @@ class _Storage(_Fixed):
     __slots__ = ("size",)
 
     def __init__(self, content: Any = None) -> None:
-        """Read the storage of a tensor, which is in a file of its own."""
         read = load_torch(io.BytesIO(content)) if type(content) is bytes else None
         _check(isinstance(read, torch.storage.TypedStorage | torch.UntypedStorage), "a tensor without a storage")
         # The public method of a typed storage warns that such storages will go, in the log of every user.
@@ -180,7 +173,6 @@ class _Sparse(_Fixed):
 
 
 def _reconstruct(cls: Any, base: Any, state: Any) -> _Sparse:
-    """Return an empty object, as Python 2's pickles of new-style classes ask for."""
     allowed = base is object and state is None and any(cls is kind for kind in SPARSE.values())
     _check(allowed, "an object of a class on top of another one")
     return cls()
@@ -288,10 +280,7 @@ def load_torch(file: Path | BinaryIO) -> Any:
 
 @contextmanager
 def weights_only() -> Iterator[None]:
-    """Let every ``torch.load`` of the process read tensors, arrays, graphs and plain containers only.
-
-    By torch's own switch, for loading classes that ask for ``weights_only=False``, or do so where True fails.
-    """
+    """Let every ``torch.load`` of the process read tensors, arrays, graphs and plain containers only."""
     switch = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
     before = os.environ.get(switch)
     os.environ[switch] = "1"

@@ -1,7 +1,6 @@
 """Score file: attention scores of every edge and layer of a trained estimator, with the facts of the run that made it.
 
-One file of torch.save, which is memory-mapped when it is read: ``{"version", "facts", "layers"}``, tensors that layers
-share are stored once.
+One file of torch.save, which is memory-mapped when it is read: ``{"version", "facts", "layers"}``.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class LayerScores:
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes N."""
+        """N."""
         return len(self.ptr) - 1
 
 
@@ -60,11 +59,7 @@ class AttentionScores:
 
 
 def write_scores(path: str | Path, scores: AttentionScores) -> None:
-    """Write a score file in one step: a reader finds the old file or the new one.
-
-    Raises:
-        ResultsError: an edge names a node that is not there, or the scores of a node's edges are no weights.
-    """
+    """Write a score file in one step: a reader finds the old file or the new one."""
     seen: set[tuple[int, ...]] = set()
     for number, layer in enumerate(scores.layers):
         structure = tuple(getattr(layer, name).data_ptr() for name in ("ptr", "source", "kind"))
@@ -95,7 +90,6 @@ def read_scores(path: str | Path) -> AttentionScores:
 
 
 def _wrong_edges(layer: LayerScores, num_kinds: int) -> str:
-    """Return what is wrong with ptr, source and kind, or ""."""
     bounds = layer.ptr
     if int(bounds[0]) != 0 or int(bounds[-1]) != len(layer.source):
         return f"ptr goes from {int(bounds[0])} to {int(bounds[-1])}, the {len(layer.source)} edges from 0 on"
@@ -112,7 +106,6 @@ def _wrong_edges(layer: LayerScores, num_kinds: int) -> str:
 
 
 def _wrong_scores(layer: LayerScores) -> str:
-    """Return what is wrong with the scores, or ""; a few nodes at a time, so that memory stays small."""
     for at in range(0, layer.num_nodes, NODES):
         bounds = layer.ptr[at : at + NODES + 1]
         score = layer.score[int(bounds[0]) : int(bounds[-1])].double()
@@ -139,11 +132,7 @@ def check_scores(
 ) -> None:
     """Refuse scores that an estimator made of something else than what a sparse network is to be trained on.
 
-    ``data``, ``split`` and ``num_nodes`` are those of its graph (`graph_facts`), ``layers`` its own, of which each uses
-    the scores of one layer; ``settings`` is the config hash that the estimator's run must have, None for any.
-
-    Raises:
-        ResultsError: the first fact that differs, and what to do.
+    ``settings`` is the config hash that the estimator's run must have, None for any.
     """
     facts, again = scores.facts, "train the estimator again (spexphormer.estimator) or give other spexphormer.scores"
     wrong = ""

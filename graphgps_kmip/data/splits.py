@@ -112,14 +112,12 @@ def open_dataset(
     Args:
         record: which data set.
         root: folder of the data (``dataset.dir``).
-        split_mode: "standard": the split that the data set has, or else a random one that is the same in every run;
-            "random": a random one by ``seed``; "cv-kfold-N", "cv-stratifiedkfold-N": fold ``split_index`` of N tests,
-            the next one validates.
+        split_mode: "standard": that of the data set, or a random one that is the same in every run; "random": one by
+            ``seed``; "cv-kfold-N", "cv-stratifiedkfold-N": fold ``split_index`` tests, the next one validates.
         fractions: shares of training, validation and test for "random"; None: those of the record.
         seed: of a "random" split.
         split_index: which of several splits.
-        split_dir: where splits that were drawn, but do not depend on ``seed``, are stored with their indices; "" for
-            ``root/splits``, and for nowhere if there is no root.
+        split_dir: where drawn splits that do not depend on ``seed`` are stored; "": ``root/splits``, if any.
     """
     folds = FOLDS.fullmatch(split_mode)
     if not folds and split_mode not in SPLIT_MODES[:2]:
@@ -190,7 +188,6 @@ def _divide(dataset: GraphDataset, record: DatasetRecord, split: Splits) -> Grap
 
 
 def _choose_split(dataset: GraphDataset, record: DatasetRecord, split_index: int) -> GraphDataset:
-    """Return the data set with one split out of those that its masks hold as columns."""
     graph = dataset.graphs[0]
     several = record.level == "node" and graph.train_mask.dim() == 2
     count = graph.train_mask.size(1) if several else 1

@@ -1,20 +1,12 @@
 """Synthetic samples: small stand-ins for data sets, with a signal that two layers of message passing cannot read.
 
-In every graph one node, the beacon, looks unlike all others and carries a hidden value b in 0..C-1; ordinary nodes
-carry values of their own. Labels follow from the sum of both modulo C, which no sum of local features tells:
+In every graph one node, the beacon, carries a hidden value b in 0..C-1, ordinary nodes carry values of their own; a
+symbol, the value or for a beacon b + C, is written into features, positions or pendant nodes. Labels are, modulo C:
 
-- graph: (s + b) mod C, where s is the value that most nodes of the body carry. A random body has a tail of 5 edges
-  that ends at the beacon; a point cloud has the beacon in a cluster of k + 1 points, which no edge joins to the others.
-- inductive_node: (own value + b) mod C, in the same graphs.
-- link: two nodes belong together if their values and b sum to a multiple of C.
-- node (one graph): many units, each with a landmark whose value is the class of the whole unit: 3/4 of the nodes, the
-  leaves, are exactly 3 hops away from it. Units are divided, not nodes: what is memorised of one helps in no other.
-
-Attention to the whole graph reads b from anywhere; at level node, three layers of message passing do. Two layers of
-message passing with a linear head learn no more than the prior of the labels and the few nodes near a beacon.
-
-A node's symbol is its hidden value, 0..C-1, or that of a beacon plus C. Symbols are written into features, positions or
-pendant nodes, with noise in all else.
+- graph: s + b, where s is the value of most nodes of the body. A random body has a tail of 5 edges that ends at the
+  beacon; a point cloud has the beacon in a cluster of k + 1 points, which no edge joins to the others.
+- inductive_node: own value + b, in the same graphs; link: whether the values of two nodes and b sum to 0.
+- node (one graph): units with a landmark whose value is the class of its unit; most nodes are 3 hops away from it.
 """
 
 from __future__ import annotations
@@ -41,12 +33,10 @@ VARIED = 0.3  # sizes of graphs differ from their mean by up to this share
 def make_sample(record: DatasetRecord, seed: int = 0, featurize: Callable[[Data], Data] | None = None) -> GraphDataset:
     """Return a sample that follows the schema of a record, and plants what the module's first lines say.
 
-    It has at most 300 graphs of about 60 nodes (4 (k + 1) for k-nearest-neighbour graphs if that is more), or one graph
-    of at most 1,500 nodes, and C = 3 hidden values (2 for two classes), so that only the first C classes occur. Mean
-    degree as published, up to 40 (one graph: 16). Noise fills the columns that carry nothing. Without published
-    statistics: 300 graphs of about 30 nodes, undirected; without edges: 4 a node, k = 8 among points. Where features
-    tell fewer than 4 symbols apart (vocabularies of 1 to 3), or are derived, pendant nodes show the values: a model
-    must then hear of degrees.
+    It has at most 300 graphs of about 60 nodes, or one graph of at most 1,500, and C = 3 hidden values (2 for two
+    classes), so that only the first C classes occur. Mean degree as published, up to 40 (one graph: 16); without
+    published statistics 4, k = 8 among points. Where features tell fewer than 4 symbols apart, or are derived, pendant
+    nodes show the values: a model must then hear of degrees.
 
     Args:
         record: the data set; ``features`` must be known.
@@ -68,8 +58,6 @@ def make_sample(record: DatasetRecord, seed: int = 0, featurize: Callable[[Data]
 
 @dataclass(frozen=True)
 class _Author:
-    """Writes the graphs of one sample."""
-
     rng: np.random.Generator
     record: DatasetRecord
     plan: Plan
@@ -77,7 +65,6 @@ class _Author:
     featurize: Callable[[Data], Data] | None
 
     def graph(self, value: int, beacon: int) -> Data:
-        """Return one of many graphs, whose majority and beacon carry these values."""
         plan, rng = self.plan, self.rng
         nodes = round(plan.nodes * rng.uniform(1 - VARIED, 1 + VARIED))
         shape = points(nodes, plan.neighbors + 1) if plan.neighbors else tailed(rng, nodes, self._edges(nodes))
@@ -93,7 +80,6 @@ class _Author:
         return graph
 
     def divided_graph(self) -> Data:
-        """Return the one graph of a sample whose nodes are divided."""
         plan, rng = self.plan, self.rng
         shape = clusters(rng, plan.nodes, self._edges(plan.nodes))
         units = len(shape.beacon)
@@ -181,7 +167,7 @@ def _carrier(features: Features, derived: bool) -> str:
     if derived or not features.node:
         is_shown = False
     elif isinstance(features.node, int):
-        is_shown = free_columns(features) > 0
+        is_shown = _free_columns(features) > 0
     else:
         is_shown = max(features.node) >= 4  # two values of ordinary nodes, two of beacons
     return "features" if is_shown else "positions" if features.positions else "structure"
@@ -221,7 +207,7 @@ class Shape:
 
 
 def tailed(rng: np.random.Generator, nodes: int, edges: int) -> Shape:
-    """Return a connected random body with a tail of `TAIL` edges that ends at the beacon, the last node."""
+    """Return a random body with a tail that ends at the beacon, the last node."""
     body = max(3, nodes - TAIL)
     nodes = body + TAIL
     child = np.arange(1, body)
@@ -235,10 +221,7 @@ def tailed(rng: np.random.Generator, nodes: int, edges: int) -> Shape:
 
 
 def clusters(rng: np.random.Generator, nodes: int, edges: int) -> Shape:
-    """Return one connected graph of units: landmark (the beacon) - relay - hub - `LEAVES` leaves (the body).
-
-    All other edges join leaves, of any units: a leaf is 3 hops away from its own landmark and further from all others.
-    """
+    """Return one connected graph of units: landmark (the beacon) - relay - hub - `LEAVES` leaves (the body)."""
     units = max(5, nodes // UNIT)
     node = np.arange(units * UNIT)
     first = UNIT * np.arange(units)
@@ -318,8 +301,7 @@ def pairs(rng: np.random.Generator, value: np.ndarray, beacon: int, values: int)
     return torch.from_numpy(np.concatenate(ends, axis=1)), torch.from_numpy(label.astype(np.int64))
 
 
-def free_columns(features: Features) -> int:
-    """Return the number of float columns of ``x`` that hold no coordinate."""
+def _free_columns(features: Features) -> int:
     return features.node - features.positions if features.node >= features.positions else features.node
 
 
@@ -332,9 +314,7 @@ def codes(values: int, width: int) -> np.ndarray:
     """Return the vectors of the 2C symbols, (2C, width) float32.
 
     Ordinary values are on the unit circle, those of beacons on a circle of radius `FAR` that is lifted by as much. In
-    wider vectors 3 columns hold this, the larger the wider, so that a linear map, as it is usually initialised, hears
-    it as loudly at any width. (All columns alike would let one step of Adam move its output too far.) One column has
-    steps.
+    wider vectors 3 columns hold this, the larger the wider: a linear map hears it as loudly. One column has steps.
     """
     if width == 1:
         steps = np.arange(values) - (values - 1) / 2
@@ -373,7 +353,7 @@ def with_features(
     if derived:
         return graph
     if isinstance(features.node, int):
-        free = _floats(rng, symbols, plan.values, free_columns(features))
+        free = _floats(rng, symbols, plan.values, _free_columns(features))
         graph.x = torch.cat([free, graph.pos], 1) if 0 < features.positions <= features.node else free
     else:
         shown = symbols if plan.carrier == "features" else None

@@ -1,7 +1,4 @@
-"""Worker processes: batches of a DataLoader, and chunks of parallel work over all cores.
-
-What fails in a worker is one line that names graph and file.
-"""
+"""Worker processes: batches of a DataLoader, and chunks of parallel work over all cores; errors name graph and file."""
 
 from __future__ import annotations
 
@@ -24,8 +21,8 @@ from torch.utils.data import DataLoader, Subset
 from torch_geometric.data import Batch, Data
 from tqdm import tqdm
 
-from graphgps_kmip.common.forked_work import load_scipy
-from graphgps_kmip.data.dataset import graph_words
+from graphgps_kmip.common.forked_work import begin_worker, load_scipy
+from graphgps_kmip.data.dataset import name_graph
 from graphgps_kmip.data.dataset_info import check_alike
 from graphgps_kmip.data.file_errors import FILE_ERRORS, graph_at, kind_and_text
 from graphgps_kmip.errors import DataError, InputError, UserError
@@ -68,7 +65,7 @@ class GraphBatches(torch.utils.data.Dataset):
 
     def _place(self, number: int) -> str:
         whole = self.graphs.indices[number] if isinstance(self.graphs, Subset) else number
-        return graph_words(int(whole), self.files)
+        return name_graph(int(whole), self.files)
 
 
 def as_is(batch: Any) -> Any:
@@ -77,10 +74,7 @@ def as_is(batch: Any) -> Any:
 
 
 def batches(loader: DataLoader) -> Iterator[Batch]:
-    """Return an iterator over the batches of a loader of `GraphBatches`, whose errors are one line.
-
-    It raises DataError where a graph cannot be read, graphs cannot be joined, or a process was killed.
-    """
+    """Iterate over a loader; DataError where graphs cannot be read or joined, or a worker was killed."""
     iterator = iter(loader)
     if loader.num_workers:
         _watch_killed_workers()
@@ -185,25 +179,16 @@ def _map_over_processes(
 
 
 def _take_first(waiting: deque[tuple[range, Future]]) -> object:
-    """Return the first result, which stays among those that are waited for until it is there."""
     result = waiting[0][1].result()
-    waiting.popleft()
+    waiting.popleft()  # not before: an error names what is waited for
     return result
 
 
 def _start_worker(work: Callable[[range], object]) -> None:
     global _work
     _work = work
-    torch.set_num_threads(1)  # each has a core; and threads of a forked process may wait for ever
+    begin_worker()
     threadpool_limits(1)  # BLAS has threads of its own
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent's to handle: it ends its processes
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """End with a killed parent: who lived on would hold its memory, and the lock of the file it was writing."""
-    multiprocessing.parent_process().join()
-    os._exit(1)
 
 
 def _call(chunk: range) -> object:
@@ -216,8 +201,7 @@ Job = tuple[int, int, np.ndarray, bool]  # epoch, number of the batch, nodes, fi
 class NodeBatchLoader:
     """Loader of batches that are planned as lists of nodes of one graph: by `_plan` and `_make` of subclasses.
 
-    Process ``rank`` of ``world_size`` takes batches rank, rank + world_size, ...; where they run out, one of the first
-    ones again, marked ``batch.filler = True``, which must not count: all processes have equally many.
+    Process r of W takes batches r, r + W, ...; where they run out, a first one again, with ``batch.filler = True``.
     """
 
     sharded = True  # yields this process's share only
@@ -261,8 +245,6 @@ class NodeBatchLoader:
 
 
 class _Jobs(torch.utils.data.Dataset):
-    """Makes the batch of a job, in whichever process asks for it."""
-
     def __init__(self, make: Callable[[int, int, np.ndarray], Data]) -> None:
         self.make = make
 

@@ -34,8 +34,7 @@ KEYS = "model_state optimizer_state scheduler_state epoch best val_loss seconds 
 class Checkpointer:
     """Keeps the state after the last completed epoch in memory, and writes it when it is due or the run is stopped.
 
-    Model and optimizer are the plain ones, not as Fabric wraps them. All processes take part in `keep` and `resume`;
-    the first one writes.
+    Model and optimizer are not wrapped by Fabric. All processes call `keep` and `resume`; the first one writes.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class Checkpointer:
             "config_hash": self.settings.config_hash,
         }
         if self.settings.ckpt_best and new_best:
-            write_checkpoint(best_checkpoint_file(self.run_dir), self._latest)
+            _write_checkpoint(best_checkpoint_file(self.run_dir), self._latest)
         if self.settings.is_due(state.epoch, self.settings.ckpt_period):
             self.write_latest()
 
@@ -78,7 +77,7 @@ class Checkpointer:
         path = checkpoint_file(self.run_dir, self._latest["epoch"])
         if not path.exists():
             sync_stats(self.run_dir)
-            write_checkpoint(path, self._latest)
+            _write_checkpoint(path, self._latest)
         if self.settings.ckpt_clean:
             self._remove(lambda epoch: epoch < self._latest["epoch"])
 
@@ -114,7 +113,7 @@ class Checkpointer:
                     f"The checkpoint {path} does not fit the optimizer or its schedule ({shortened(str(error))}); "
                     f"{_suggest_fix(path)}"
                 ) from error
-            set_random_state(content["rng"][self.fabric.global_rank])
+            _set_random_state(content["rng"][self.fabric.global_rank])
             state = RunState(**{field.name: content[field.name] for field in fields(RunState)})
         on_rank_zero(self.fabric, lambda: self._drop_after(state.epoch))
         return state
@@ -144,8 +143,7 @@ class Checkpointer:
                     path.unlink()
 
 
-def write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a checkpoint in one step; a CheckpointError if it cannot be written."""
+def _write_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         save_plain(path, dict(content))
@@ -220,8 +218,7 @@ def random_state() -> dict[str, Any]:
     return state
 
 
-def set_random_state(state: Mapping[str, Any]) -> None:
-    """Put all generators back into a state that `random_state` returned."""
+def _set_random_state(state: Mapping[str, Any]) -> None:
     keys, *rest = state["numpy"]
     torch.set_rng_state(state["torch"])
     np.random.set_state(("MT19937", keys.numpy().astype(np.uint32), *rest))

@@ -1,15 +1,11 @@
 """Multi-process training (DDP): one global batch for each step, and collectives for losses, scores and objects.
 
-Rank r of W trains on rows r, r + W, r + 2W, ... of each global batch; a rank whose share is empty gets one graph in a
-batch with `filler = True`, which runs forward and backward so that the collectives match, but counts in the statistics
-of batch norms only. With (total_r, weight_r) from the task, rank r runs backward on total_r * W / sum_r weight_r; DDP
-averages over W, so the gradient is that of sum(total) / sum(weight), as of one process on the global batch. No sample
-counts twice. Rank 0 writes all files, and all ranks must see the run folder.
+Rank r of W trains on rows r, r + W, ... of each global batch; if there are none, on a graph with `filler = True`, which
+counts in the statistics of batch norms only. Rank r runs backward on total_r * W / sum_r weight_r of its task; DDP
+averages over W: the gradient is that of one process. Rank 0 writes all files, and all ranks must see the run folder.
 
-torchrun keeps one key-value store for all starts of its processes (`--max-restarts`), and a restart would read the
-addresses that the start before it left there: with torch 2.13, gloo and nccl then connect to ports that nobody listens
-to (pytorch/pytorch issues 135712 and 167288). So each start has its keys, by a number that the first process sends to
-all others: torchrun's count of restarts is that of one machine.
+torchrun keeps one key-value store for all its starts (`--max-restarts`), and a restart would read old addresses in it
+(pytorch/pytorch issues 135712 and 167288): each start has its keys, by a number that the first process sends to others.
 """
 
 from __future__ import annotations
@@ -48,8 +44,6 @@ OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP
 
 def make_fabric(accelerator: str = "auto", devices: int | list[int] = 1, precision: str = "32-true") -> Fabric:
     """Return a launched Fabric: one process, one for each device, or those that torchrun started.
-
-    On a CPU the process keeps what it frees from now on, see `keep_freed_memory`.
 
     Args:
         accelerator: "auto", "cpu" or "cuda".
@@ -94,11 +88,8 @@ def start_process_group(device: torch.device) -> None:
 def number_of_start(store: dist.Store, rank: int, world: int) -> str:
     """Return the number of this start, the same in all its processes and in no other start with this store.
 
-    Each further process leaves a word that is new, and waits for the answer to it; the first process answers until all
-    have theirs, and perhaps a word that an earlier start left. `store` is that of all starts.
-
-    Raises:
-        torch.distributed.DistError: a process does not come within the time limit of the store, 30 minutes.
+    Each further process leaves a new word and waits for the answer to it; the first process answers until all have
+    theirs. `store` is that of all starts.
     """
     if rank:
         word = uuid4().hex
@@ -121,11 +112,10 @@ def number_of_start(store: dist.Store, rank: int, world: int) -> str:
 
 
 def keep_freed_memory() -> bool:
-    """Let glibc's malloc keep what this process frees, in blocks of up to `KEPT_BYTES`; for a training on a CPU.
+    """Let glibc's malloc keep what this process frees, in blocks of up to `KEPT_BYTES`, and return whether it does.
 
-    Each tensor of more than some hundred KiB is otherwise mapped anew, and the kernel zeroes its pages at the first
-    touch: a quarter of the processor time of an epoch of GatedGCN on a CPU. Returns whether it does now: not without
-    glibc, nor where a user has set malloc's environment variables or preloads another malloc.
+    Large tensors are otherwise mapped and zeroed anew, a quarter of an epoch of GatedGCN on a CPU. Not without glibc,
+    nor where a user has set malloc's environment variables or preloads another malloc.
     """
     if any(os.environ.get(name) for name in OWN_SETTINGS):
         return False
@@ -190,10 +180,7 @@ def on_rank_zero(fabric: Fabric, function: Callable[[], Result]) -> Result:
 
 
 def tells_error(patience: float = PATIENCE) -> bool:
-    """Return whether this process should print its error: the first always does; a further one if the first has none.
-
-    A further process waits for the first for `patience` seconds.
-    """
+    """Return whether this process should print its error: the first; others, after `patience` s, if that has none."""
     if not dist.is_available() or not dist.is_initialized():
         return True
     store = dist.distributed_c10d._get_default_store()
@@ -212,8 +199,6 @@ def tells_error(patience: float = PATIENCE) -> bool:
 
 
 class _Total(Function):
-    """The sum over all processes, on each of them; gradients flow, and every process makes each call."""
-
     @staticmethod
     def forward(ctx: Any, value: Tensor) -> Tensor:  # noqa: ARG004
         value = value.clone(memory_format=torch.contiguous_format)
@@ -228,8 +213,7 @@ class _Total(Function):
 class SharedBatchNorm(nn.BatchNorm1d):
     """`torch.nn.BatchNorm1d` whose statistics in training are those of the rows of all processes, on any device.
 
-    Every process must call it, also with no row. A single row in all is normalised by the running statistics. Torch's
-    SyncBatchNorm needs CUDA.
+    Every process must call it, also with no row; a single row in all is normalised by the running statistics.
 
     Shapes: x (n, C) -> (n, C), n differing between processes.
     """
@@ -255,10 +239,7 @@ class SharedBatchNorm(nn.BatchNorm1d):
 
 
 def share_batch_norms(model: nn.Module) -> nn.Module:
-    """Replace every batch norm inside a model by one over all processes; parameters and buffers stay the same objects.
-
-    One process: the model as it is.
-    """
+    """Replace every batch norm of a model by one over all processes; parameters and buffers stay the same objects."""
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return model
     for module in list(model.modules()):

@@ -37,8 +37,7 @@ def evaluate(
     """Evaluate a model, and write what training writes for one epoch: stats.json of each split, record.json.
 
     Args:
-        model: `model(batch) -> (pred, true)`, trained; finds `batch.split`, and `batch.progress` 1: schedules are at
-            their end.
+        model: `model(batch) -> (pred, true)`, trained; finds `batch.split`, and `batch.progress` 1.
         loaders: split -> loader.
         task: loss, score and metrics.
         settings: digits, precision, seed, hash and name; all else belongs to training.

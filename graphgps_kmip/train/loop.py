@@ -74,8 +74,7 @@ def train(
     Args:
         model: `model(batch) -> (pred, true)`; finds `batch.split` and `batch.progress` in [0, 1].
         loaders: of train, val and test; the last ones may be None or left out. `loader.set_epoch(epoch)` is called
-            where it exists; one that shuffles by the global generator resumes exactly, too, unless its workers persist
-            between epochs. With several processes each has `sharded = True` (see `distributed`).
+            where it exists. With several processes each has `sharded = True` (see `distributed`).
         optimizer: of the model's parameters.
         scheduler: steps once an epoch; reduce-on-plateau on the last evaluated validation loss.
         task: loss, score, metrics and which of them selects the epoch.
@@ -147,8 +146,6 @@ def run_epoch(
 ) -> dict[str, Any]:
     """Run the model over a split, with optimizer steps if it is "train", and return GraphGym's statistics of the pass.
 
-    Seconds include the metrics. `shared` is what evaluations with the same parameters share.
-
     Raises:
         TrainingDiverged: a loss is NaN or infinite.
         OutOfMemory: a batch did not fit.
@@ -203,7 +200,6 @@ def run_epoch(
 def _prepare_batches(
     session: Session, loader: Iterable, split: str, epoch: int, shared: SharedGraph | None
 ) -> Iterator[Any]:
-    """Yield the batches of a split, or the one that an evaluation of another split left."""
     session.stop.check()
     if shared is not None and (batch := shared.encoded(split)) is not None:
         yield batch
@@ -290,8 +286,7 @@ class MetricAccumulator:
     def summary(self, task: Task, device: torch.device) -> dict[str, float]:
         """Return the loss and the metrics of the whole split.
 
-        The loss is the mean over global batches, weighted by their rows (graphs, or nodes in node tasks), as GraphGym
-        reports it; the metrics see all rows at once, in float32, or float64 where the run is.
+        The loss is the mean over global batches, weighted by their rows, as in GraphGym; metrics see all rows at once.
         """
         losses = _losses(self.sums)  # first: its copy to the CPU waits for the copies of `_to_cpu`
         rows = all_reduce(torch.tensor([len(true) for true in self.labels], device=device)).cpu().double()
@@ -340,7 +335,6 @@ class SharedGraph:
 
 
 def _check_parameters(model: nn.Module, epoch: int) -> None:
-    """Raise `TrainingDiverged` before a step whose gradient was not finite reaches a checkpoint."""
     for name, parameter in model.named_parameters():
         if not torch.isfinite(parameter).all():
             raise TrainingDiverged(f"The parameter {name} is not finite after the last batch of train epoch {epoch}.")
@@ -376,7 +370,6 @@ def _exit(stop: StopSignals, message: str) -> None:
 def _check_loaders(
     loaders: Sequence[Iterable | None], processes: int, scheduler: LRScheduler, task: Task, patience: int
 ) -> dict[str, Iterable]:
-    """Return the loaders by split; an InputError if loaders, task and scheduler do not fit together."""
     if not 1 <= len(loaders) <= len(SPLITS) or loaders[0] is None:
         raise InputError(f"train() got {len(loaders)} loaders; it needs train first, then val and test or None.")
     splits = {split: loader for split, loader in zip(SPLITS, loaders, strict=False) if loader is not None}

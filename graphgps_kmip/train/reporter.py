@@ -24,9 +24,8 @@ log = logging.getLogger(__name__)
 class Reporter:
     """Reports of the first process; the others have none that is `active`.
 
-    On a terminal there is a bar over the epochs, elsewhere a log line for each evaluated epoch. The ETA counts epochs
-    with and without an evaluation separately, each by its median, which the first epoch (compilers, caches) does not
-    move. `metric` selects the epoch; `done` epochs were trained before.
+    On a terminal there is a bar over the epochs, elsewhere a log line for each evaluated epoch. The ETA has medians of
+    epochs with and without an evaluation. `metric` selects the epoch; `done` epochs were trained before.
     """
 
     def __init__(
@@ -126,14 +125,7 @@ class TensorBoardWriter:
 
 
 class WandbWriter:
-    """Scalars `<split>/<metric>` as a run of Weights & Biases.
-
-    `run_id` is the same for a run and its resumption, so that wandb goes on with it; `config` is shown with the run.
-
-    Raises:
-        MissingWriter: wandb is not installed.
-        ValueError: it is, and does not start a run.
-    """
+    """Scalars `<split>/<metric>` as a run of Weights & Biases; raises `MissingWriter` without wandb."""
 
     def __init__(
         self,

@@ -38,10 +38,7 @@ def check_folder(run_dir: Path, settings: TrainSettings) -> None:
 
 
 def open_record(run_dir: Path, settings: TrainSettings) -> dict[str, Any]:
-    """Write and return the record of a run that is not finished: code version of now, number of resumes.
-
-    The caller holds the folder (`locked`): what a killed process was writing in it is removed.
-    """
+    """Write and return the record of a run that is not finished: code version of now, number of resumes."""
     earlier = read_record(run_dir) or {}
     resumed = stats_file(run_dir, "train").exists()
     record = {
@@ -60,10 +57,8 @@ def open_record(run_dir: Path, settings: TrainSettings) -> dict[str, Any]:
 def closed_record(record: dict[str, Any], session: Session, state: RunState, wall_time: float) -> dict[str, Any]:
     """Return the record of a finished run.
 
-    `wall_time` counts the seconds of all sessions up to the epochs that were kept; `seconds_per_epoch` is the mean over
-    all `epochs`, evaluation included; `peak_memory` is that of the last session and process, in bytes, on Linux without
-    the runs that were before in this process; `best` holds the best epoch, its selecting value, and the statistics of
-    every split at that epoch.
+    `wall_time` counts the seconds of all sessions; `seconds_per_epoch` is the mean over all `epochs`, evaluation
+    included; `peak_memory` is that of the last session and process, in bytes; `best` is that of `RunState`.
     """
     settings = session.settings
     return {

@@ -56,10 +56,7 @@ def cos(optimizer: Optimizer, max_epoch: int) -> CosineAnnealingLR:
 def reduce_on_plateau(
     optimizer: Optimizer, reduce_factor: float, schedule_patience: int, min_lr: float
 ) -> ReduceLROnPlateau:
-    """Multiply by `reduce_factor`, not below `min_lr`, after more than `schedule_patience` epochs without a new best.
-
-    Step it with the validation loss of the epoch; a new best is lower by more than 1e-4 of the old one.
-    """
+    """Multiply by `reduce_factor`, not below `min_lr`, after `schedule_patience` epochs without a lower val loss."""
     return ReduceLROnPlateau(optimizer, factor=reduce_factor, patience=schedule_patience, min_lr=min_lr)
 
 

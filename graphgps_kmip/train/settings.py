@@ -19,12 +19,10 @@ class TrainSettings:
     Args:
         max_epoch: number of epochs (`optim.max_epoch`).
         eval_period: epochs from one evaluation to the next; first and last are evaluated, too (`train.eval_period`).
-        early_stop_patience: epochs without a better validation score after which the training ends, at an evaluation;
-            0: it does not (`train.early_stop_patience`).
+        early_stop_patience: evaluated epochs without a better score that end it; 0: none (`train.early_stop_patience`).
         eval_test: evaluate the test split at "every" evaluation, or only at a new "best" (`train.eval_test`).
         batch_accumulation: batches per step; the step also comes at the last batch (`optim.batch_accumulation`).
-        accumulation_mean: divide each loss by `batch_accumulation` before its backward pass, as the public k-MIP code
-            does; False sums the gradients, as GraphGPS does.
+        accumulation_mean: divide each loss by `batch_accumulation`, as the public k-MIP code; False: sum, as GraphGPS.
         clip_grad_norm: maximum total norm of the gradient; None: no clipping (`optim.clip_grad_norm_value`).
         enable_ckpt: keep checkpoints at all (`train.enable_ckpt`).
         ckpt_period: epochs from one to the next; the last is written, too (`train.ckpt_period`).

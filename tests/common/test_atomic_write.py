@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.common.atomic_write import free_name, replace_file, replacing
+from graphgps_kmip.common.atomic_write import replace_file, replacing
 
 
 def test_a_file_is_replaced_and_nothing_is_left_over(tmp_path: Path) -> None:
@@ -39,9 +39,3 @@ def test_an_error_while_writing_leaves_the_old_content_alone(tmp_path: Path, err
         break_off(tmp_path / "a", error)
     assert (tmp_path / "a").read_bytes() == b"one"
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
-
-
-def test_what_is_moved_aside_gets_the_smallest_free_number(tmp_path: Path) -> None:
-    (tmp_path / "0.old-1").mkdir()
-    (tmp_path / "0.old-3").mkdir()
-    assert free_name(tmp_path / "0", "old") == tmp_path / "0.old-2"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,8 +41,8 @@ def test_results_come_when_they_are_there(tmp_path: Path) -> None:
 
 def test_an_error_is_raised_as_it_was_and_one_that_cannot_be_sent_by_name() -> None:
     class Odd(Exception):
-        def __init__(self, one: int, other: int) -> None:
-            super().__init__(f"{one} {other}")
+        def __init__(self, first: int, second: int) -> None:
+            super().__init__(f"{first} {second}")
 
     def work(item: int) -> None:
         raise InputError("key: wrong") if item == 0 else Odd(1, 2)
@@ -61,36 +61,27 @@ def test_a_killed_process_is_one_line() -> None:
         list(as_done("pairs", work, [3], 2))
 
 
-def is_gone(pid: int) -> Callable[[], bool]:
-    def gone() -> bool:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        return False
-
-    return gone
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
 
 
 def test_a_closed_iteration_ends_its_processes_at_once() -> None:
-    def work(item: int) -> int:
-        if item:
-            time.sleep(600)
-        return os.getpid()
-
     reader, writer = os.pipe()
 
-    def announce(item: int) -> int:
+    def work(item: int) -> None:
         os.write(writer, b"%d\n" % os.getpid())
-        return work(item)
+        if item:
+            time.sleep(600)
 
-    results = as_done("naps", announce, range(3), 3)
+    results = as_done("naps", work, range(3), 3)
     assert next(results)[0] == 0
-    pids = set()
     with os.fdopen(reader) as file:
-        for _ in range(3):
-            pids.add(int(file.readline()))
+        pids = {int(file.readline()) for _ in range(3)}
         results.close()
     os.close(writer)
     for pid in pids:
-        wait_for(is_gone(pid))
+        wait_for(partial(is_gone, pid))

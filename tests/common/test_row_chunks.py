@@ -136,7 +136,7 @@ def test_graphs_of_the_first_chunks_are_kept_as_long_as_their_bytes_fit(
 def test_what_is_kept_is_not_computed_again_and_serves_one_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_chunks, "KEEP_BYTES", 2**26)
     inputs, calls, compute = Inputs(10), [], row_chunks._compute
-    monkeypatch.setattr(row_chunks, "_compute", lambda *given, **more: calls.append(0) or compute(*given, **more))
+    monkeypatch.setattr(row_chunks, "_compute", lambda *args, **more: calls.append(0) or compute(*args, **more))
     out = map_rows(inputs.stages(), 10)
     assert len(calls) == 4
     first = torch.autograd.grad(out.square().sum(), inputs.leaves, retain_graph=True)

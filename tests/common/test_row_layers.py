@@ -46,16 +46,6 @@ def test_outputs_and_gradients_equal_the_recorded_norm(file: str, name: str) -> 
     check(norm, lambda inputs: {"y": norm(inputs["x"])}, record, lambda key: key)
 
 
-def test_derivatives_equal_numerical_ones() -> None:
-    norm, x = random_norm(3), rows(4, 3)[1:].detach().requires_grad_()
-
-    def forward(x: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
-        return torch.func.functional_call(norm, {"alpha": alpha, "beta": beta}, x)
-
-    inputs = (x, norm.alpha, norm.beta)
-    torch.autograd.gradcheck(forward, inputs, eps=1e-9, atol=1e-4)
-
-
 @pytest.mark.parametrize("chunk", [1, 20, 2**18])
 def test_chunks_of_rows_give_the_plain_form(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphgps_kmip.ops.row_layers.CHUNK_NUMBERS", chunk)

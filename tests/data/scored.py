@@ -27,7 +27,6 @@ def layer_of(degrees: list[int] | Tensor, score: list[float] | Tensor | None = N
 
 
 def scores_of(degrees: list[int] | Tensor, num_layers: int = 2, **facts: Any) -> AttentionScores:
-    """Return random scores of layers that share their edges."""
     first = layer_of(degrees)
     layers = [
         LayerScores(first.ptr, first.source, first.kind, layer_of(degrees, seed=i).score) for i in range(num_layers)

@@ -27,16 +27,6 @@ def test_parts_are_the_graphs_of_the_splits(rings: Callable[[int], GraphDataset]
     assert numbers(dataset[torch.tensor([4, 1])]) == [4, 1]
 
 
-def stock_loaders(monkeypatch: pytest.MonkeyPatch, dataset: GraphDataset, task: str) -> tuple[list, CfgNode]:
-    cfg = CfgNode()
-    set_cfg(cfg)
-    cfg.dataset.format, cfg.dataset.task, cfg.dataset.task_type = "Mine", task, "classification"
-    cfg.train.sampler, cfg.train.batch_size = "full_batch", 2
-    monkeypatch.setattr(graphgym_loader, "cfg", cfg)
-    monkeypatch.setattr(register, "loader_dict", {"mine": lambda format, name, dir: dataset})  # noqa: ARG005
-    return graphgym_loader.create_loader(), cfg
-
-
 @pytest.mark.filterwarnings("ignore:.pin_memory.:UserWarning")  # GraphGym pins without a GPU, too
 def test_the_stock_create_loader_divides_graphs(
     monkeypatch: pytest.MonkeyPatch, rings: Callable[[int], GraphDataset]
@@ -44,7 +34,13 @@ def test_the_stock_create_loader_divides_graphs(
     unseen = rings(7)
     seven = Summary(7, dim_in=2, dim_edge=0, dim_out=3, mean_nodes=3, max_nodes=3, mean_edges=6, directed=False)
     dataset = GraphDataset(unseen.graphs, unseen.splits, seven)
-    loaders, cfg = stock_loaders(monkeypatch, dataset, "graph")
+    cfg = CfgNode()
+    set_cfg(cfg)
+    cfg.dataset.format, cfg.dataset.task, cfg.dataset.task_type = "Mine", "graph", "classification"
+    cfg.train.sampler, cfg.train.batch_size = "full_batch", 2
+    monkeypatch.setattr(graphgym_loader, "cfg", cfg)
+    monkeypatch.setattr(register, "loader_dict", {"mine": lambda format, name, dir: dataset})  # noqa: ARG005
+    loaders = graphgym_loader.create_loader()
     seen = [sorted(int(x) for batch in loader for x in batch.x[batch.ptr[:-1], 0]) for loader in loaders]
     assert seen == [[0, 1, 2, 3, 4], [5], [6]]
     assert (cfg.share.dim_in, cfg.share.dim_out, cfg.share.num_splits) == (2, 3, 3), "a class without a graph counts"

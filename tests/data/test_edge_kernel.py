@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ import torch
 from graphgps_kmip.data import edge_sampling, layer_loader
 from graphgps_kmip.data.edge_sampling import HOW, KERNEL, draw_edges, negative_log, uniform_numbers
 from graphgps_kmip.data.layer_loader import with_sources
-from graphgps_kmip.data.score_file import LayerScores
 from graphgps_kmip.ops.native import unavailable_reason
 from tests.data.scored import layer_of
 
@@ -24,6 +24,8 @@ KINDS = {
     "equal": layer_of(DEGREES, torch.ones(int(DEGREES.sum()))),
     "zeros": layer_of(DEGREES, (torch.rand(int(DEGREES.sum()), generator=GENERATOR) < 0.3).float() + 1e-30),
 }
+SMALLEST = torch.tensor([0.0, -0.0, 1e-45, 1e-38, 1.0]).repeat(int(DEGREES.sum()))[: int(DEGREES.sum())]
+KINDS["smallest numbers"] = replace(KINDS["random"], score=SMALLEST)
 
 
 @NEEDS_C
@@ -46,19 +48,6 @@ def test_both_draw_the_same_edges(how: str, kind: str, threads: int, monkeypatch
         slow_ids, slow_counts = draw_edges(KINDS[kind], k, how, (4, k, 1), selected, repeat)
         assert torch.equal(counts, slow_counts)
         assert torch.equal(ids, slow_ids)
-
-
-@NEEDS_C
-def test_negative_zeros_and_the_smallest_numbers_are_scores_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    degrees = torch.full((50,), 20)
-    score = torch.tensor([0.0, -0.0, 1e-45, 1e-38, 1.0]).repeat(200)
-    layer = LayerScores(*(getattr(layer_of(degrees), name) for name in ("ptr", "source", "kind")), score)
-    for k in (3, 9, 15):
-        for how in HOW:
-            monkeypatch.setattr(edge_sampling, "unavailable_reason", lambda *_: None)
-            ids, _ = draw_edges(layer, k, how, (0, 0))
-            monkeypatch.setattr(edge_sampling, "unavailable_reason", lambda *_: "no compiler")
-            assert torch.equal(ids, draw_edges(layer, k, how, (0, 0))[0])
 
 
 @NEEDS_C

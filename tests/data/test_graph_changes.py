@@ -12,7 +12,6 @@ from graphgps_kmip.data.graph_changes import ORDERS, node_order, order_nodes, wi
 
 
 def path(labels: list[int]) -> Data:
-    """A path along the given nodes."""
     nodes = torch.tensor(labels)
     edges = to_undirected(torch.stack([nodes[:-1], nodes[1:]]))
     size = len(labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -47,14 +48,6 @@ def test_classes_are_counted_over_all_splits_and_by_the_largest_label(rings: Cal
     assert info_of(dataset, classes=12).dim_out == 12
     with pytest.raises(ValueError, match="label 8 found, but its record says 3 classes"):
         info_of(dataset, classes=3)
-
-
-@pytest.mark.parametrize(("task_type", "y"), [("regression", 0.5), ("classification_multilabel", float("nan"))])
-def test_targets_and_label_columns_are_counted(task_type: str, y: float, rings: Callable[[int], GraphDataset]) -> None:
-    dataset = rings(5)
-    for graph in dataset.graphs:
-        graph.y = torch.full((1, 4), y)
-    assert info_of(dataset, task_type).dim_out == 4
 
 
 def test_every_node_of_an_inductive_data_set_has_a_label(rings: Callable[[int], GraphDataset]) -> None:
@@ -134,11 +127,8 @@ def test_a_target_that_is_not_a_number_is_refused_unless_the_record_says_that_so
     with pytest.raises(DataError, match=r"^Mine, graph 1: y holds (NaN|an infinite value) in row 0, column 0"):
         info_of(dataset, "regression")
     unknown = DatasetRecord("mine", load=list, task_type="regression", title="Mine", unknown_targets=True)
-    if value != value:
-        assert DatasetInfo.of(dataset, unknown).dim_out == 1
-    else:
-        with pytest.raises(DataError, match="y holds an infinite value"):
-            DatasetInfo.of(dataset, unknown)
+    with nullcontext() if value != value else pytest.raises(DataError, match="y holds an infinite value"):
+        DatasetInfo.of(dataset, unknown)
 
 
 def test_masks_that_are_missing_empty_or_overlap_are_refused(

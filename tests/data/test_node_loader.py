@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import grid, subgraph
 
 from graphgps_kmip.data import DatasetRecord, GraphDataset, NodeLoader, Sampling, make_loaders
-from graphgps_kmip.data.graph_changes import InEdges, edges_among, part_of, partition
+from graphgps_kmip.data.graph_changes import part_of, partition
 from graphgps_kmip.data.node_loader import NodeSubgraphs, around_nodes
 
 
@@ -181,30 +181,6 @@ def test_training_and_evaluation_have_samplers_of_their_own() -> None:
 
 
 GRAPHS = {"mesh": mesh, "tangle": tangle}
-
-
-@pytest.mark.parametrize("kind", GRAPHS)
-def test_edges_are_found_by_their_targets_node_by_node(kind: str) -> None:
-    graph = GRAPHS[kind]()
-    nodes = torch.tensor([7, 58, 0, 21])  # 58 is isolated in the tangle
-    edges, count = InEdges(graph.edge_index, graph.num_nodes).of(nodes)
-    expected = [(graph.edge_index[1] == node).nonzero().squeeze(1) for node in nodes]
-    torch.testing.assert_close(edges, torch.cat(expected))
-    assert count.tolist() == [len(edges) for edges in expected]
-
-
-@pytest.mark.parametrize("kind", GRAPHS)
-def test_a_part_holds_the_rows_of_its_nodes_and_the_edges_among_them(kind: str) -> None:
-    graph = GRAPHS[kind]()
-    nodes = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(1))[:25]
-    edges = edges_among(InEdges(graph.edge_index, graph.num_nodes), nodes, graph.num_nodes)
-    _, _, is_inside = subgraph(nodes, graph.edge_index, num_nodes=graph.num_nodes, return_edge_mask=True)
-    assert sorted(edges.tolist()) == is_inside.nonzero().squeeze(1).tolist()
-    part = part_of(graph, nodes, edges)
-    torch.testing.assert_close(part.x, graph.x[nodes])
-    torch.testing.assert_close(part.train_mask, graph.train_mask[nodes])
-    torch.testing.assert_close(nodes[part.edge_index], graph.edge_index[:, edges])
-    torch.testing.assert_close(part.edge_attr[:, 0].long(), edges)
 
 
 def test_further_pairs_of_nodes_keep_those_inside_with_their_features() -> None:

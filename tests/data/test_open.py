@@ -103,20 +103,6 @@ def test_stratified_folds_need_one_class_for_each_graph_and_a_data_set_a_graph(r
         open_dataset(record_of([]), "")
 
 
-def test_one_of_several_masks_is_chosen_by_its_number(divided: Data) -> None:
-    graph = Data(**divided.to_dict())
-    columns = torch.stack([divided.train_mask, divided.train_mask.roll(1)], dim=1)
-    graph.train_mask, graph.val_mask = columns, columns.roll(2, dims=0)  # the test mask is one for both, as in WikiCS
-    record = record_of(graph, "node")
-    for index in (0, 1):
-        selected = open_dataset(record, "", split_index=index).graphs[0]
-        assert selected.train_mask.tolist() == columns[:, index].tolist()
-        assert selected.test_mask.tolist() == divided.test_mask.tolist()
-    with pytest.raises(ValueError, match="has 2 splits, numbered from 0, got 2"):
-        open_dataset(record, "", split_index=2)
-    assert graph.train_mask.dim() == 2
-
-
 def test_a_registered_data_set_is_found_by_format_and_name() -> None:
     record = register(record_of([]))
     assert find("Mine", "rings") is record
@@ -164,14 +150,6 @@ def test_one_graph_with_masks_keeps_them_and_without_gets_some(divided: Data) ->
     assert "train_mask" not in bare
     redrawn = open_dataset(record_of(divided, "node"), "", "random", seed=5).graphs[0]
     assert not torch.equal(redrawn.train_mask, divided.train_mask)
-
-
-@pytest.mark.parametrize("labels", [None, [0, 1] * 25], ids=["plain", "stratified"])
-def test_every_sample_is_in_exactly_one_part(labels: list[int] | None) -> None:
-    splits = random_split(50, (0.5, 0.3, 0.2), seed=3, labels=labels)
-    assert [len(part) for part in splits] == [25, 15, 10]
-    assert torch.cat(splits).sort().values.tolist() == list(range(50))
-    assert all(part.dtype == torch.int64 for part in splits)
 
 
 def test_a_stratified_split_divides_each_class_alike() -> None:

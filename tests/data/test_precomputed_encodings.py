@@ -155,12 +155,9 @@ def test_attributes_that_differ_between_chunks_are_one_line(rings: Rings) -> Non
         encoded(rings(21), [encoding], None)
 
 
-def test_two_encodings_cannot_give_one_attribute(rings: Rings) -> None:
+def test_two_encodings_of_one_attribute_and_a_random_one_without_a_seed_are_refused(rings: Rings) -> None:
     with pytest.raises(ValueError, match="Two: its attribute same comes from One already"):
         encoded(rings(4), [ones("One", "same"), ones("Two", "same")], None)
-
-
-def test_a_random_encoding_without_a_seed_is_refused() -> None:
     with pytest.raises(ValueError, match="One: it is random, and its settings hold no seed"):
         Encoding("One", {}, list, random=True)
 
@@ -215,13 +212,9 @@ def test_provenance_is_stored_with_the_values(rings: Rings, tmp_path: Path) -> N
     encoded(rings(4), [Counted(tmp_path / "log").encoding], tmp_path / "kept")
     (name,) = folders(tmp_path / "kept")
     provenance = json.loads((tmp_path / "kept" / name / "provenance.json").read_text())
-    assert provenance["key"]["settings"] == {"k": 2}
-    assert (provenance["key"]["encoding"], provenance["key"]["version"], provenance["graphs"]) == ("Toy", 1, 4)
+    assert (provenance["key"]["encoding"], provenance["key"]["settings"], provenance["graphs"]) == ("Toy", {"k": 2}, 4)
     assert set(provenance["key"]["data"]) == {"edge_index", "num_nodes"}
-    assert provenance["package"].startswith("graphgps_kmip 0.")
-    assert provenance["date"][:2] == "20"
-    assert provenance["seconds"] >= 0
-    assert provenance["attributes"]["toy"] == "<f4"
+    assert {"package", "date", "seconds", "attributes"} < provenance.keys()
 
 
 def cut(file: Path) -> None:

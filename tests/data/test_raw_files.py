@@ -6,7 +6,6 @@ import errno
 import functools
 import hashlib
 import io
-import multiprocessing
 import os
 import resource
 import sqlite3
@@ -40,7 +39,7 @@ from graphgps_kmip.data import (
 from graphgps_kmip.data.dataset_info import load_or_summarize
 from graphgps_kmip.data.precomputed_encodings import encoded
 from graphgps_kmip.data.raw_files import SHA256, unpack
-from tests.data.toy_encodings import Rings, folders, ones
+from tests.data.toy_encodings import Rings, folders, ones, start
 
 RAW = RawFiles("Numbers", ("raw/one.pt", "raw/two.pt"), archives=("numbers.zip",))
 RECORD = DatasetRecord(
@@ -55,8 +54,6 @@ RECORD = DatasetRecord(
 
 
 class Numbers(InMemoryDataset):
-    """Two files of one number each."""
-
     before_save: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, root: str) -> None:
@@ -257,22 +254,14 @@ def test_what_was_processed_follows_its_raw_files_and_heals(tmp_path: Path) -> N
     torch.save(number(5), raw / "two.pt")  # of the same size
     assert values(tmp_path) == [1, 5]
     made = tmp_path / "Numbers" / "processed" / "data.pt"
-    made.write_bytes(made.read_bytes()[:100])
-    with pytest.raises(DataError, match=r"processed is damaged \(it is not a file of torch.save.* start again"):
-        open_dataset(RECORD, tmp_path)
-    assert values(tmp_path) == [1, 5]
-
-
-def test_a_flipped_bit_of_what_was_processed_is_not_believed(tmp_path: Path) -> None:
-    place(tmp_path)
-    assert values(tmp_path) == [1, 2]
-    made = tmp_path / "Numbers" / "processed" / "data.pt"
     content = made.read_bytes()
-    at = content.index(number(2).numpy().tobytes())
-    made.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-    with pytest.raises(DataError, match=r"processed is damaged \(the checksum of .* is wrong\) and was removed"):
-        values(tmp_path)
-    assert values(tmp_path) == [1, 2]
+    at = content.index(number(5).numpy().tobytes())
+    flipped = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+    for damaged, reason in ((content[:100], "it is not a file of .*"), (flipped, "the checksum of .* is wrong")):
+        made.write_bytes(damaged)
+        with pytest.raises(DataError, match=rf"processed is damaged \({reason}\) and was removed: start again"):
+            open_dataset(RECORD, tmp_path)
+        assert values(tmp_path) == [1, 5]
 
 
 def test_processed_files_of_unknown_origin_are_kept_aside_and_not_trusted(tmp_path: Path) -> None:
@@ -287,12 +276,6 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot write to .*set dataset.dir to a folder of yours"):
         open_dataset(RECORD, tmp_path / "file")
-
-
-def start(target: Callable[..., None], *arguments: Any) -> multiprocessing.process.BaseProcess:
-    process = multiprocessing.get_context("fork").Process(target=target, args=arguments)
-    process.start()
-    return process
 
 
 def open_after(root: Path, before_save: Callable[[], None]) -> None:
@@ -380,10 +363,7 @@ def test_a_full_disk_is_one_line_and_neither_blamed_on_the_raw_file_nor_believed
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (
-            PermissionError(errno.EACCES, "Permission denied", "/data/it"),
-            r"Permission denied \(/data/it\): check",
-        ),
+        (PermissionError(errno.EACCES, "Permission denied", "/data/it"), r"Permission denied \(/data/it\): check"),
         (OSError(errno.EIO, "Input/output error"), r"Input/output error \(.*/mine\): check the disk"),
         (MemoryError("Unable to allocate 745. GiB"), "there is too little memory .*745. GiB.*: close other programs"),
         (RuntimeError("can't allocate memory: you tried to allocate 32 TB"), "there is too little memory .* 32 TB"),

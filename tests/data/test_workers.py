@@ -54,7 +54,6 @@ def failing(error: Exception) -> Callable[[], Any]:
 
 
 def line_of(loader: GraphLoader) -> str:
-    """Return the one line that an epoch of a loader ends in."""
     with pytest.raises(DataError) as raised:
         list(loader)
     line = str(raised.value)

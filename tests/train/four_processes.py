@@ -28,14 +28,14 @@ def toy(folder: str) -> None:
     run(Path(folder), loaders=loaders, fabric=fabric, max_epoch=EPOCHS, ckpt_period=3, auto_resume=True)
 
 
-def agent(*words: str) -> None:
+def agent(*arguments: str) -> None:
     """Start the processes, and all of them again when one is killed, twice at most."""
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
     store = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "test"}
     config = LaunchConfig(1, 1, 4, max_restarts=2, start_method="forkserver", monitor_interval=0.05, **store)
     multiprocessing.set_forkserver_preload(["tests.train.toy"])
-    elastic_launch(config, killed_rank.main)(*words)
+    elastic_launch(config, killed_rank.main)(*arguments)
 
 
 if __name__ == "__main__":

@@ -108,21 +108,17 @@ def interrupted() -> dict:
     return {"hook": at_batch(23, lambda: os.kill(os.getpid(), signal.SIGINT)), "ckpt_period": 100}
 
 
+def terminated_twice(pause: float = 1.2) -> dict:
+    def twice() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(pause)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    return {"hook": at_batch(23, twice), "ckpt_period": 100}
+
+
 def terminated_with_an_echo() -> dict:
-    def twice() -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    return {"hook": at_batch(23, twice), "ckpt_period": 100}
-
-
-def terminated_twice() -> dict:
-    def twice() -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(1.2)
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    return {"hook": at_batch(23, twice), "ckpt_period": 100}
+    return terminated_twice(0.0)
 
 
 SIGNALS = (interrupted, terminated_with_an_echo, terminated_twice)

@@ -1,6 +1,6 @@
 """Run under torchrun by test_restarts.py: a script in which a process is killed once at each given epoch.
 
-Words: a folder for marks, kills such as ``3@2,0@4`` (rank 3 in epoch 2, rank 0 in epoch 4), the script and its words.
+Arguments: a folder for marks, kills such as ``3@2,0@4`` (rank 3 in epoch 2, rank 0 in epoch 4), the script and its own.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def kill_at(marks: Path, rank: int, epoch: int) -> None:
     loop.run_epoch = run_or_die
 
 
-def main(marks: str, kills: str, *words: str) -> None:
+def main(marks: str, kills: str, *arguments: str) -> None:
     for kill in kills.split(","):
         rank, epoch = kill.split("@")
         kill_at(Path(marks), int(rank), int(epoch))
-    sys.argv[:] = words
-    runpy.run_path(words[0], run_name="__main__")
+    sys.argv[:] = arguments
+    runpy.run_path(arguments[0], run_name="__main__")
 
 
 if __name__ == "__main__":

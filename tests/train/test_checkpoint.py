@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ import torch
 
 from graphgps_kmip.train import CheckpointError
 from graphgps_kmip.train.checkpoint import read_checkpoint
+from tests.data.sets.raw_files import Code
 from tests.train.toy import ToyModel, run
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a run, without record.json."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != "record.json")
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
@@ -55,35 +54,18 @@ def flip_a_bit_of_a_tensor(path: Path) -> None:
     path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
 
 
-class Code:
-    """Makes a folder where it is unpickled."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = str(folder)
-
-    def __reduce__(self) -> tuple:
-        return os.mkdir, (self.folder,)
-
-
-def put_code_there(path: Path) -> None:
-    torch.save({"model_state": Code(path.parent / "executed")}, path)
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "half": truncate,
+    "a flipped bit": flip_a_bit_of_a_tensor,
+    "code": lambda path: torch.save({"model_state": Code(path.parent / "executed")}, path),
+    "another file": lambda path: torch.save({"model_state": {}}, path),
+    "another optimizer": lambda path: torch.save(torch.load(path, weights_only=True) | {"optimizer_state": {}}, path),
+}
 
 
-def put_another_file_there(path: Path) -> None:
-    torch.save({"model_state": {}}, path)
-
-
-def put_another_optimizer_there(path: Path) -> None:
-    torch.save(torch.load(path, weights_only=True) | {"optimizer_state": {}}, path)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [truncate, flip_a_bit_of_a_tensor, put_code_there, put_another_file_there, put_another_optimizer_there],
-    ids=lambda damage: damage.__name__,
-)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_checkpoint_is_named_with_the_older_one_and_nothing_is_touched(
-    damage: Callable[[Path], None], tmp_path: Path
+    damage: Callable[[Path], object], tmp_path: Path
 ) -> None:
     run(tmp_path, max_epoch=3, ckpt_clean=False)
     newest = tmp_path / "ckpt" / "2.ckpt"

@@ -34,7 +34,6 @@ def failing(after: int, code: int, call: Callable) -> Callable:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a run that nothing disturbed."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("runs") / "whole"
     run(folder)
@@ -102,20 +101,6 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_ones(
     with pytest.raises(RunError, match=r"2\.ckpt: No space left on device; make room"):
         run(tmp_path, ckpt_clean=False)
     assert sorted(path.name for path in (tmp_path / "ckpt").iterdir()) == ["0.ckpt", "1.ckpt"]
-
-
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EROFS])
-def test_a_replaced_file_is_whole_whatever_step_fails(
-    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "file"
-    files.replace_file(path, b"old")
-    for owner, name in ((os, "fsync"), (os, "replace")):
-        with monkeypatch.context() as patched:
-            patched.setattr(owner, name, failing(0, code, getattr(owner, name)))
-            with pytest.raises(OSError, match=os.strerror(code)):
-                files.replace_file(path, b"new")
-        assert [file.read_bytes() for file in tmp_path.iterdir()] == [b"old"]
 
 
 def test_tensorboard_on_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

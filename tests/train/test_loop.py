@@ -122,6 +122,29 @@ def test_batches_know_their_split_the_progress_of_the_run_and_its_epoch(tmp_path
     assert list(dict.fromkeys(seen)) == want
 
 
+def test_plateau_steps_on_the_last_evaluated_validation_loss(tmp_path: Path) -> None:
+    seen = []
+
+    class Plateau(torch.optim.lr_scheduler.ReduceLROnPlateau):
+        def step(self, metrics: float, epoch: int | None = None) -> None:
+            seen.append(metrics)
+            super().step(metrics, epoch)
+
+    run(tmp_path, max_epoch=5, eval_period=2, scheduler=Plateau)
+    losses = {line["epoch"]: line["loss"] for line in read_stats(tmp_path, "val")}
+    assert seen == [losses[0], losses[1], losses[1], losses[3], losses[4]]
+    with pytest.raises(ValueError, match="reduce_on_plateau needs a validation split"):
+        run(tmp_path / "b", loaders=make_loaders()[:1], scheduler=Plateau)
+
+
+def test_bf16_autocast_reaches_the_model_and_not_the_metrics(tmp_path: Path) -> None:
+    seen = []
+    hook = lambda _: seen.append(torch.is_autocast_enabled("cpu"))  # noqa: E731
+    record = run(tmp_path, hook, max_epoch=1, fabric=make_fabric("cpu", precision="bf16-mixed"))
+    assert all(seen)
+    assert math.isfinite(record["best"]["val"]["loss"])  # `accuracy` asserts its scores
+
+
 def test_two_frames_are_between_the_caller_of_train_and_the_model(tmp_path: Path) -> None:
     stacks: list[list[str]] = []
     hook = lambda _: stacks.append([f.name for f in traceback.extract_stack() if "/graphgps_kmip/" in f.filename])  # noqa: E731
@@ -151,13 +174,9 @@ def test_a_loader_that_yields_the_same_batch_again_finds_it_as_it_was(tmp_path: 
 def test_the_record_says_what_ran_on_what(tmp_path: Path) -> None:
     record = run(tmp_path, max_epoch=2, seed=7, name="toy", notes={"sample": True})
     assert record == json.loads((tmp_path / "record.json").read_text())
-    assert record["finished"]
-    assert record["seed"] == 7
-    assert record["sample"] is True
-    assert record["params"] == 69
+    assert [record[key] for key in ("finished", "seed", "sample", "params", "resumes")] == [True, 7, True, 69, 0]
     assert record["packages"]["torch"] == torch.__version__
     assert record["hardware"]["cores"] >= 1
     assert record["peak_memory"]["ram"] > 50e6  # bytes: torch alone takes more
     assert 0 < record["seconds_per_epoch"] * 2 < record["wall_time"]
     assert record["code_version"]
-    assert record["resumes"] == 0

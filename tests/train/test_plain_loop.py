@@ -35,7 +35,6 @@ def loaders(kind: str) -> list[ToyLoader]:
 
 
 def train_plainly(model: nn.Module, kind: str, mean: bool) -> tuple[list[float], list[float], list[float]]:
-    """Return the losses of training and validation, and the learning rates."""
     training, validation = loaders(kind)
     loss_of = LOSSES[kind][2]
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=DECAY, fused=True)  # else 7e-12 off by rounding

@@ -10,8 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from graphgps_kmip.train import distributed, make_fabric, read_record
-from graphgps_kmip.train.distributed import on_rank_zero
+from graphgps_kmip.train import distributed, read_record
 from tests.processes import forked, preloaded_ranks
 from tests.train.toy import TEST, last_checkpoint, read_stats, run
 from tests.train.two_processes import OPTIONS, normalise, uneven_loaders
@@ -34,12 +33,8 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """Two processes with the environment that torchrun sets, without the seconds of torchrun itself."""
     folder = tmp_path_factory.mktemp("two")
     done = preloaded_ranks(2, "tests/train/two_processes.py", folder)
-    return Outcome(
-        [process.returncode for process in done],
-        "".join(process.stdout for process in done),
-        "".join(process.stderr for process in done),
-        folder,
-    )
+    stdout, stderr = ("".join(getattr(process, name) for process in done) for name in ("stdout", "stderr"))
+    return Outcome([process.returncode for process in done], stdout, stderr, folder)
 
 
 def assert_same_numbers(got: Path, want: Path) -> None:
@@ -92,16 +87,6 @@ def test_a_signal_to_two_processes_saves_once_and_ends_both(two: Outcome) -> Non
     assert two.stderr.count("the last good checkpoint is") == 1
     assert [path.name for path in (two.folder / "stopped" / "ckpt").iterdir()] == ["1.ckpt"]
     assert [line["epoch"] for line in read_stats(two.folder / "stopped", "train")] == [0, 1]
-
-
-def test_with_one_process_its_error_and_its_result_pass_through() -> None:
-    def fail() -> None:
-        raise ValueError("no room")
-
-    fabric = make_fabric("cpu")
-    with pytest.raises(ValueError, match="no room"):
-        on_rank_zero(fabric, fail)
-    assert on_rank_zero(fabric, lambda: 3) == 3
 
 
 @pytest.mark.parametrize("first_fails", [True, False])

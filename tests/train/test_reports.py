@@ -93,7 +93,6 @@ def test_tensorboard_shows_a_resumed_run_without_the_repeated_epochs(tmp_path: P
 
 
 def report(run_dir: Path, seconds: dict[int, float], **options: Any) -> None:
-    """Report epochs that took these seconds."""
     reporter = Reporter(run_dir, TrainSettings(name="toy", **options), "accuracy")
     for epoch, taken in seconds.items():
         state = RunState(epoch=epoch, best={"value": 0.875})

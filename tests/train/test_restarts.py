@@ -75,7 +75,7 @@ def test_a_process_that_loses_another_one_saves_the_last_completed_epoch(
     assert [path.stem for path in tmp_path.glob("ckpt/*")] == saved
 
 
-def torchrun(nodes: int, *words: str | Path) -> None:
+def torchrun(nodes: int, *arguments: str | Path) -> None:
     """Run a module in four processes by torchrun, this machine in the place of so many."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -84,7 +84,7 @@ def torchrun(nodes: int, *words: str | Path) -> None:
     command += ["--max-restarts=1", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=test"]
     ended = {}
     agents = [
-        threading.Thread(target=lambda node=node: ended.update({node: run([*command, *words])}))
+        threading.Thread(target=lambda node=node: ended.update({node: run([*command, *arguments])}))
         for node in range(nodes)
     ]
     for agent in agents:
@@ -103,12 +103,14 @@ def torchrun(nodes: int, *words: str | Path) -> None:
 def test_a_training_goes_on_after_a_process_of_one_or_two_machines_is_killed(
     case: str, nodes: int, tmp_path: Path
 ) -> None:
-    words, kills = CASES[case]
-    words = [*words, "train.auto_resume", "True", "train.ckpt_period", "2", "out_dir"]
-    done = preloaded_ranks(4, "main.py", *words, tmp_path / "whole/r")
+    arguments, kills = CASES[case]
+    arguments = [*arguments, "train.auto_resume", "True", "train.ckpt_period", "2", "out_dir"]
+    done = preloaded_ranks(4, "main.py", *arguments, tmp_path / "whole/r")
     assert [process.returncode for process in done] == [0] * 4, done[0].stderr
-    torchrun(nodes, "--module", "tests.train.killed_rank", tmp_path, kills, ROOT / "main.py", *words, tmp_path / "r")
-    folder = f"r-sample/{Path(words[1]).stem}/0"
+    torchrun(
+        nodes, "--module", "tests.train.killed_rank", tmp_path, kills, ROOT / "main.py", *arguments, tmp_path / "r"
+    )
+    folder = f"r-sample/{Path(arguments[1]).stem}/0"
     assert (tmp_path / kills).exists()
     assert_same_run(tmp_path / folder, tmp_path / "whole" / folder, starts=2)
 

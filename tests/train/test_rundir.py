@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.train import RunFolderError, locked, prepare_run_dir, read_record, run_recording
+from graphgps_kmip.train import RunFolderError, prepare_run_dir, read_record, run_recording
 from tests.processes import HANGS
 from tests.train.toy import run
 
@@ -85,11 +85,6 @@ def test_a_second_process_does_not_get_the_folder_until_the_first_is_gone(tmp_pa
         other.kill()
         other.wait(HANGS)
     assert prepare_run_dir(tmp_path / "0", "a") == "run"
-
-
-def test_one_process_may_take_its_lock_again(tmp_path: Path) -> None:
-    with locked(tmp_path / "0", wait=0.1), locked(tmp_path / "0", wait=0.1):
-        assert prepare_run_dir(tmp_path / "0", "a", wait=0.1) == "run"
 
 
 def test_a_record_has_the_code_that_was_there_when_the_run_began(

@@ -25,13 +25,13 @@ OTHERS += ["Node/computers-gcn", "Heterophilous/minesweeper-grit"]
 KMIP = ["gt.layer_type", "GCN+kMIP", "recipe.jump", "cat"]
 SPLITS = ("train", "val", "test")
 GLOBAL = ["network.polynormer.local_epochs", "1"]  # then its head has layers of its own, which replace x
-WORDS = ["dataset.sample", "True", "optim.max_epoch", "3", "train.early_stop_patience", "0", "num_threads", "1"]
+SETTINGS = ["dataset.sample", "True", "optim.max_epoch", "3", "train.early_stop_patience", "0", "num_threads", "1"]
 
 
-def train(folder: Path, config: str, *words: str) -> dict[str, list[dict[str, Any]]]:
+def train(folder: Path, config: str, *arguments: str) -> dict[str, list[dict[str, Any]]]:
     """Train for three epochs, and return the statistics of each split without times."""
     extra = KMIP if "Fair" in config else GLOBAL if "polynormer" in config else []
-    assert main.run(["--cfg", f"configs/{config}.yaml", "out_dir", str(folder), *WORDS, *extra, *words]) == 0
+    assert main.run(["--cfg", f"configs/{config}.yaml", "out_dir", str(folder), *SETTINGS, *extra, *arguments]) == 0
     (run_dir,) = (path.parent for path in folder.with_name(f"{folder.name}-sample").glob("*/0/record.json"))
     read = {split: map(json.loads, (run_dir / split / "stats.json").read_text().splitlines()) for split in SPLITS}
     return {
@@ -77,8 +77,6 @@ def test_an_evaluation_of_a_trained_model_passes_over_the_graph_once(
 
 
 class Copying(nn.Module):
-    """An encoder that returns a batch of its own."""
-
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(3, 4)
@@ -108,19 +106,16 @@ def test_a_model_whose_encoder_returns_another_batch_still_predicts_from_its_fea
     assert torch.equal(model(encoded)[0], expected)
 
 
-def test_a_model_with_a_forward_of_its_own_shares_nothing() -> None:
+def test_another_forward_and_loaders_of_other_graphs_or_of_several_share_nothing() -> None:
     class Other(GPSModel):
         def forward(self, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
             return super().forward(batch)
 
-    model, single = Other(nn.Identity(), [], nn.Identity()), [graph()]
-    assert not SharedGraph(model, [GraphLoader(single, 1), GraphLoader(single, 1)]).shares
-
-
-def test_loaders_of_other_graphs_or_of_several_share_nothing() -> None:
-    model, single = GPSModel(nn.Identity(), [], nn.Identity()), [graph()]
+    model, other = (kind(nn.Identity(), [], nn.Identity()) for kind in (GPSModel, Other))
+    single = [graph()]
     several = [single[0], graph()]
     assert SharedGraph(model, [GraphLoader(single, 1), GraphLoader(single, 1)]).shares
+    assert not SharedGraph(other, [GraphLoader(single, 1), GraphLoader(single, 1)]).shares
     assert not SharedGraph(model, [GraphLoader(single, 1), GraphLoader([graph()], 1)]).shares
     assert not SharedGraph(model, [GraphLoader(several, 1), GraphLoader(several, 1)]).shares
     assert not SharedGraph(model, [single, single]).shares

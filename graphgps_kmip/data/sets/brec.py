@@ -1,8 +1,7 @@
 """BREC: 400 pairs of non-isomorphic graphs that a model should tell apart, in graph6 strings (Wang and Zhang 2024).
 
-The file ``brec_v3.npy`` has 64 strings for each pair p, G and H in turn, in 32 orders of their nodes: strings
-64 p + 2 r and 64 p + 2 r + 1. As many follow for the reliability test of each pair: 64 orders of one of its graphs.
-Graphs are decoded when they are read; nodes have no features, ``x`` is a column of zeros.
+The file ``brec_v3.npy`` has 64 strings for each pair, G and H in turn, in 32 orders of their nodes; then those of the
+reliability test of each pair: 64 orders of one of its graphs. ``x`` is a column of zeros.
 """
 
 from __future__ import annotations
@@ -116,8 +115,7 @@ def parse_pairs(text: str, present: Sequence[int]) -> tuple[int, ...]:
     """Return the numbers of the pairs that a text names, in increasing order.
 
     Args:
-        text: names of `CATEGORIES` or `PARTS`, pairs, or first and last pair, joined by a plus: ``basic+cfi``,
-            ``0-9+110``; "" or ``all``: all that are present.
+        text: names of `CATEGORIES` or `PARTS`, pairs, or ranges: ``basic+cfi``, ``0-9+110``; "" or ``all``: all.
         present: pairs of the data.
     """
     if text in ("", "all"):

@@ -1,7 +1,6 @@
 """City-Networks: road networks of four cities, one graph each, with shipped masks and encoded coordinates.
 
-Longitude and latitude are sines and cosines (k-MIP paper, appendix on City-Networks, eq. 38). The paper keeps all
-other features; its parameter counts say that the two raw coordinates go.
+Longitude and latitude become sines and cosines (k-MIP paper, appendix on City-Networks, eq. 38).
 """
 
 from __future__ import annotations
@@ -30,52 +29,24 @@ SPAN = 0.9 * math.pi  # below pi: nodes a little outside the training nodes' box
 def encode_coordinates(features: Tensor, train: Tensor) -> Tensor:
     """Replace longitude and latitude, the first columns, by sines and cosines, and standardise the other features.
 
-    The result is [sin lon, cos lon, sin lat, cos lat, others], the first four of `NUM_FREQUENCIES` columns each. All
-    statistics are those of the training nodes; the computation is in float64.
+    The result is [sin lon, cos lon, sin lat, cos lat, others], the first four of `NUM_FREQUENCIES` columns 2^k x each.
+    Training nodes span angles x in [-0.9 pi, 0.9 pi], and have mean 0 and variance 1; constant columns become 0.
 
     Shapes: features (N, 2 + C), train (N,) -> (N, 4 * NUM_FREQUENCIES + C) float32.
-
-    Raises:
-        InputError: no coordinates, or no training node.
     """
     if features.dim() != 2 or features.size(1) < 2:
         raise InputError(f"features must be (N, 2 + C), longitude and latitude first, got {tuple(features.shape)}")
-    coordinates = scaled(features[:, :2], train)
-    longitude, latitude = (sines_and_cosines(column) for column in coordinates.T)
-    return torch.cat([longitude, latitude, standardised(features[:, 2:], train)], dim=1).float()
-
-
-def sines_and_cosines(angles: Tensor, num_frequencies: int = NUM_FREQUENCIES) -> Tensor:
-    """Return v = [sin(2^0 x), .., sin(2^(F-1) x), cos(2^0 x), .., cos(2^(F-1) x)] of angles x (N,): (N, 2F) float64."""
-    multiples = angles.double()[:, None] * 2.0 ** torch.arange(num_frequencies, dtype=torch.float64)  # (N, F)
-    return torch.cat([multiples.sin(), multiples.cos()], dim=1)
-
-
-def scaled(values: Tensor, train: Tensor) -> Tensor:
-    """Scale each column so that its training values span [-0.9 pi, 0.9 pi], in float64; constant ones become 0.
-
-    Shapes: values (N, C), train (N,) -> (N, C).
-    """
-    low, high = _range(values, train)
-    return _divide(values.double() - (low + high) / 2, (high - low) / 2) * SPAN
-
-
-def standardised(values: Tensor, train: Tensor) -> Tensor:
-    """Shift and scale each column to mean 0 and variance 1 (divided by N) over the training nodes, in float64.
-
-    Columns that are constant over them become 0. Shapes: values (N, C), train (N,) -> (N, C).
-    """
-    low, high = _range(values, train)
-    centred = values.double() - values.double()[train].mean(0)
-    deviation = centred[train].square().mean(0).sqrt()
-    return _divide(centred, torch.where(low == high, 0.0, deviation))  # where rounding made 1e-17 of a 0
-
-
-def _range(values: Tensor, train: Tensor) -> tuple[Tensor, Tensor]:
     if not bool(train.any()):
         raise InputError("there is no training node: coordinates and features are scaled by those")
-    values = values.double()[train]
-    return values.amin(0), values.amax(0)
+    coordinates, others = features[:, :2].double(), features[:, 2:].double()
+    low, high = coordinates[train].amin(0), coordinates[train].amax(0)
+    angles = _divide(coordinates - (low + high) / 2, (high - low) / 2) * SPAN
+    longitude, latitude = (column[:, None] * 2.0 ** torch.arange(NUM_FREQUENCIES).double() for column in angles.T)
+    centred = others - others[train].mean(0)
+    deviation = centred[train].square().mean(0).sqrt()
+    constant = others[train].amin(0) == others[train].amax(0)  # where rounding makes 1e-17 of a 0
+    others = _divide(centred, torch.where(constant, 0.0, deviation))
+    return torch.cat([longitude.sin(), longitude.cos(), latitude.sin(), latitude.cos(), others], dim=1).float()
 
 
 def _divide(values: Tensor, unit: Tensor) -> Tensor:
@@ -95,11 +66,7 @@ PARTS = {
 
 
 def load(home: str, name: str) -> Data:
-    """Return the graph with the inputs of the k-MIP paper: 32 columns of coordinates (eq. 38), then 35 others.
-
-    Coordinates are scaled and the others standardised by the training nodes of the shipped split, whatever split is
-    drawn later. Road segments are taken both ways.
-    """
+    """Return the graph with 32 columns of coordinates (eq. 38), then 35 others, scaled by shipped training nodes."""
     folder = Path(home, name.lower())
     archive, processed = folder / "raw" / f"{folder.name}.tar.gz", folder / PROCESSED / "graph.pt"
     if not processed.exists():
@@ -113,7 +80,6 @@ def load(home: str, name: str) -> Data:
 
 
 def _read(archive: Path) -> Data:
-    """Read the tensors of an archive without unpacking it, so that no path in it can lead elsewhere."""
     names, tensors = {file: part for part, file in PARTS.items()}, {}
     with tarfile.open(archive, "r:gz") as members:
         for member in members:

@@ -1,8 +1,4 @@
-"""Benchmarking GNNs: superpixels (MNIST, CIFAR10), block models (PATTERN, CLUSTER), CSL, and molecules (ZINC, AQSOL).
-
-ZINC has all molecules ("full") or the 12,000 of the benchmark ("subset"). Both read the same raw files and have
-folders of their own for what is made of them, side by side.
-"""
+"""Benchmarking GNNs: superpixels (MNIST, CIFAR10), block models (PATTERN, CLUSTER), CSL, molecules (ZINC, AQSOL)."""
 
 from __future__ import annotations
 

@@ -36,11 +36,7 @@ KEYS = {  # of the archives in Dropbox
 
 
 def load(home: str, name: str) -> GraphDataset:
-    """Return the three official parts of a set of torch_geometric.
-
-    Graphs of "PCQM-Contact" have no ``y``, but pairs of atoms ``edge_label_index`` (2, L) and whether they touch,
-    ``edge_label`` (L,).
-    """
+    """Return the three official parts; "PCQM-Contact" has no ``y``, but ``edge_label`` (L,) of ``edge_label_index``."""
     from torch_geometric.datasets import LRGBDataset
 
     return join_parts([LRGBDataset(home, name, split) for split in SPLITS])

@@ -18,9 +18,7 @@ from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles,
 from graphgps_kmip.data.synthetic_sample import make_sample
 from graphgps_kmip.errors import InputError
 
-# A constant, so that no file decides the width of a model. A function of these graphs calls two others on average, so
-# that no more than two in a hundred can call a hundred or more; those share the last column.
-MAX_DEGREE = 100
+MAX_DEGREE = 100  # those above share the last column; a function calls two others on average
 FILES = ("raw/malnet-graphs-tiny", "raw/split_info_tiny/type")
 URLS = {
     "malnet-graphs-tiny.tar.gz": "http://malnet.cc.gatech.edu/graph-data/malnet-graphs-tiny.tar.gz",
@@ -43,12 +41,10 @@ def featurize(data: Data, kind: str) -> Data:
 
     Args:
         data: a graph; an ``x`` of its own is replaced.
-        kind: a name of `KINDS`. "LocalDegreeProfile": a node's out-degree, and the smallest, largest, mean and standard
-            deviation of those of its successors; "OneHotDegree": the out-degree as one-hot, `MAX_DEGREE` and above in
-            the last column; "Constant" or "": ones.
+        kind: "LocalDegreeProfile": a node's out-degree, and minimum, maximum, mean and standard deviation of those of
+            its successors; "OneHotDegree": the out-degree, at most `MAX_DEGREE`; "Constant" or "": ones.
 
-    Shapes:
-        x: (N, 5), (N, MAX_DEGREE + 1) or (N, 1), float.
+    Shapes: x (N, 5), (N, MAX_DEGREE + 1) or (N, 1), float.
     """
     if kind not in KINDS:
         raise InputError(f"dataset.name: PyG-MalNetTiny has no {kind!r}.{suggest(kind, KINDS)}")

@@ -1,7 +1,6 @@
-"""Data sets of one graph with classified nodes: citations, co-purchases, web pages, articles, actors, social networks.
+"""Data sets of one graph with classified nodes.
 
-Planetoid, CitationFull, Amazon, Coauthor and WikiCS; the heterophilous graphs of Platonov et al. and of Geom-GCN
-(WebKB, Wikipedia, Actor); Penn94, pokec, Flickr, Reddit and Yelp.
+Planetoid, CitationFull, Amazon, Coauthor, WikiCS, Platonov et al., Geom-GCN (WebKB, Wikipedia, Actor), LINKX, Yelp.
 """
 
 from __future__ import annotations
@@ -116,7 +115,6 @@ def node_record(
 
 
 def _planetoid(name: str, size: tuple[int, int, int, int], train: int) -> DatasetRecord:
-    """Return the record of one graph; ``x`` holds raw word counts or tf-idf values."""
     parts = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
     return node_record(
         "Planetoid",
@@ -208,7 +206,6 @@ def _platonov(name: str, size: tuple[int, int, int, int], summary: str) -> Datas
 def _geom_gcn(
     kind: str, name: str, folder: str, size: tuple[int, int, int], train_val: tuple[int, int], **facts: Any
 ) -> DatasetRecord:
-    """Return the record of a graph of Geom-GCN, of five classes; `folder` is its name there."""
     server = f"{RAW_GITHUB}/graphdml-uiuc-jlu/geom-gcn/f1fc0d14b3b019c562737240d06ec83b07d16a8f"
     splits = (f"{folder}_split_0.6_0.2_{number}.npz" for number in range(10))
     return node_record(
@@ -253,7 +250,7 @@ ACTOR = _geom_gcn(
     (7600, 30019, 932),
     (3648, 2432),
     directed=None,
-    summary="actors who stand on the same Wikipedia page; five categories from the words of their own pages",
+    summary="actors named on the same Wikipedia page; five categories from the words of their own pages",
 )
 WIKIPEDIA = (
     _wikipedia("chameleon", (2277, 36101, 2325), (1092, 729)),
@@ -301,9 +298,7 @@ LINKX_SPLIT = "5 official random splits of the labelled nodes, 50/25/25 percent"
 
 
 def load_pokec(home: str) -> Data:
-    """Return the graph of LINKX: friendships as in SNAP's file, 65 columns of the profiles, gender as the label.
-
-    torch_geometric's ``SNAPDataset`` has neither labels nor features nor splits, and leaves out four edges.
+    """Return the graph of LINKX: friendships, 65 columns of the profiles, gender as the label.
 
     Shapes: masks (N, S) for S splits; users of unknown gender have label -1 and are in no part.
     """
@@ -332,11 +327,7 @@ PENN94 = node_record(
     "LINKXDataset",
     "Penn94",
     (41554, 1362229, 4814, 2),
-    Source(
-        LINKX,
-        "not stated",
-        f"{LINKX_PAGE} (data/facebook100/Penn94.mat, to be named data.mat, and data/splits)",
-    ),
+    Source(LINKX, "not stated", f"{LINKX_PAGE} (data/facebook100/Penn94.mat, to be named data.mat, and data/splits)"),
     {"raw/data.mat": f"{LINKX_DATA}/facebook100/Penn94.mat"}
     | _urls(f"{LINKX_DATA}/splits", ["fb100-Penn94-splits.npy"]),
     base="penn94",

@@ -41,7 +41,6 @@ NEGATIVES_SEED = 0  # the same training negatives in every run
 
 
 def _raw_files(name: str, archive: str, tables: tuple[str, ...], split: str, ending: str = "csv.gz") -> RawFiles:
-    """Return the raw files of a data set in ogb's layout; ``archive`` is the path of the download without ending."""
     inside = archive.rpartition("/")[2]
     return RawFiles(
         HOME,
@@ -63,8 +62,7 @@ COLLAB_FILES = _raw_files(COLLAB, "linkproppred/collab", (*COUNTS, "node-feat"),
 def load_graphs(home: str, name: str, raw: RawFiles) -> GraphDataset:
     """Return the graphs with the official split.
 
-    Labels: int64 (1,) for classes, float32 (1, labels) with NaN where unknown for several labels, int64 (1, 5) for the
-    sub-tokens of code2. Graphs of ppa stay on disk.
+    ``y``: int64 (1,) for classes, float32 (1, labels) with NaN where unknown, int64 (1, 5) for the sub-tokens of code2.
     """
     split = list(ogb_split(home, raw).values())
     if name == "ogbg-ppa":
@@ -80,8 +78,7 @@ def load_graphs(home: str, name: str, raw: RawFiles) -> GraphDataset:
 def load_node(home: str, name: str, raw: RawFiles) -> Data:
     """Return the graph with the masks of the official split.
 
-    Edges are as in the file where they have a direction (arxiv: from the citing to the cited paper); others are given
-    in both. Proteins have no features of their own: ``x`` is the mean of ``edge_attr`` over the edges of each.
+    Edges of arxiv have a direction, others are given in both; ``x`` of proteins is the mean of ``edge_attr``.
     """
     prepare = _mean_of_edges if name == "ogbn-proteins" else None
     graph = OGBGraphs(home, raw, one_way=name == "ogbn-arxiv", prepare=prepare)[0]
@@ -99,9 +96,8 @@ def _mean_of_edges(graph: Data) -> Data:
 def load_links(home: str) -> GraphDataset:
     """Return the graph three times, with the pairs that train, validate and test.
 
-    All three share features and the edges of training. ``edge_label_index`` (2, L) holds the pairs, first those that
-    work together, ``edge_label`` (L,) int64 is 1 for these. Negatives are ogb's; for training, which has none, as many
-    pairs without an edge are drawn.
+    ``edge_label_index`` (2, L) holds pairs, first those that work together; ``edge_label`` (L,) int64 is 1 for these.
+    For training as many pairs without an edge are drawn; other negatives are ogb's.
     """
     graph = OGBGraphs(home, COLLAB_FILES)[0]
     graphs = []
@@ -120,14 +116,9 @@ def load_links(home: str) -> GraphDataset:
 
 
 def random_negatives(edges: Tensor, num_nodes: int, seed: int) -> Tensor:
-    """Draw as many pairs of different nodes as there are edges, none of them an edge in either direction.
-
-    A pair may come twice, as it rarely does in a large graph.
+    """Draw as many pairs of different nodes as there are edges, none an edge in either direction; they may repeat.
 
     Shapes: edges (2, L) -> (2, L).
-
-    Raises:
-        ValueError: every pair of nodes is an edge.
     """
     generator = torch.Generator().manual_seed(seed)
     taken = _pair_number(edges, num_nodes).unique()
@@ -165,14 +156,7 @@ MOLECULE = {
 
 
 def molecule(smiles: str) -> dict[str, np.ndarray]:
-    """Return ``x`` (N, 9), ``edge_index`` (2, E) and ``edge_attr`` (E, 3) of a molecule, int64.
-
-    Each bond is there in both directions, one after the other.
-
-    Raises:
-        DataError: RDKit is not installed.
-        InputError: the text is no molecule.
-    """
+    """Return ``x`` (N, 9), ``edge_index`` (2, E) and ``edge_attr`` (E, 3) of a molecule, int64."""
     try:
         from ogb.utils.mol import smiles2graph  # here: ogb asks the network for newer releases of itself
     except ImportError as error:
@@ -187,10 +171,7 @@ def molecule(smiles: str) -> dict[str, np.ndarray]:
 
 
 def load_molecules(home: str, name: str) -> GraphDataset:
-    """Return the molecules of PCQM4Mv2's "subset", "full" or "inference" with their splits, read from disk on access.
-
-    ``y`` (1,) is NaN where the gap is not published.
-    """
+    """Return the molecules of PCQM4Mv2's "subset", "full" or "inference" with their splits, read on access."""
     folder = Path(home, PCQM_FILES.base)
     with reading(folder / "split_dict.pt"):
         official = {part: np.asarray(index) for part, index in load_torch(folder / "split_dict.pt").items()}
@@ -237,7 +218,6 @@ def _record(
     licence: str = "MIT",
     **facts: Any,
 ) -> DatasetRecord:
-    """Return the record of a data set whose graphs (ogbg-...) or nodes (ogbn-...) have labels."""
     level = "graph" if name.startswith("ogbg") else "node"
     raw = _raw_files(name, f"{level}proppred/{archive}", (*COUNTS, f"{level}-label", *tables), split)
     usual = {"task_type": "classification", "metric": "accuracy", "loss": "cross_entropy"}

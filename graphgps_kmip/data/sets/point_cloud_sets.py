@@ -75,7 +75,6 @@ def read_s3dis(raw: Path) -> Iterator[Cloud]:
 
 
 def _blocks(h5py: ModuleType, path: Path, rooms: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield points and labels of the blocks of a file, of which there are ``rooms`` at most."""
     start, blocks = 0, 1
     while start < blocks:
         with reading(path), h5py.File(path, "r") as content:
@@ -114,10 +113,7 @@ def read_modelnet(raw: Path, names: tuple[str, ...]) -> Iterator[Cloud]:
 
 
 def vertices(path: Path) -> np.ndarray:
-    """Return the vertices of an OFF file, (N, 3) float32; its faces are not read.
-
-    The format asks for a line ``OFF`` and a line of counts; many files of ModelNet40 have both in one, without a space.
-    """
+    """Return the vertices of an OFF file, (N, 3) float32; ModelNet40 has ``OFF`` and the counts in a single line."""
     with open(path, encoding="utf-8", errors="replace") as file:
         lines = (text for line in file if (text := line.partition("#")[0].strip()))
         head = next(lines, "")
@@ -136,8 +132,7 @@ DIGIT_NEIGHBORS = 8
 def load_digits(_root: str = "") -> GraphDataset:
     """Return a directed 8-nearest-neighbour graph for each 8x8 image, with one stratified 60/20/20 split for all runs.
 
-    A node is a pixel with ink: ``pos`` is the pixel's centre in the square [-1, 1]^2 (x to the right, y upwards), ``x``
-    is (pos, intensity in (0, 1]), ``y`` the digit.
+    ``pos`` is the centre of a pixel with ink in [-1, 1]^2 (y upwards), ``x`` is (pos, intensity), ``y`` the digit.
     """
     graphs = _digit_graphs()
     labels = [int(graph.y) for graph in graphs]
@@ -165,7 +160,6 @@ def _digit_points(image: np.ndarray, label: int) -> Data:
 def _record(
     name: str, clouds: CloudSource, raw_names: Sequence[str], urls: Mapping[str, str], distance: bool, **facts: Any
 ) -> DatasetRecord:
-    """Return the record of clouds on disk, with or without the distances of neighbours as edge features."""
     usual = {"title": name, "task_type": "classification", "level": "inductive_node", "loss": "weighted_cross_entropy"}
     usual |= facts
     if distance:

@@ -14,6 +14,5 @@ BASIC, SIMPLE_REGULAR, STRONGLY_REGULAR, EXTENSION, CFI = 0, 60, 110, 160, 265
 
 @functools.cache
 def brec_pairs() -> BRECGraphs:
-    """Return the graphs of the five pairs."""
     with np.load(Path(__file__).with_suffix(".npz")) as file:
         return BRECGraphs(file["texts"].tolist(), file["pairs"].tolist())

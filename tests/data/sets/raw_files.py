@@ -21,8 +21,6 @@ from graphgps_kmip.data import DatasetRecord, GraphDataset, open_dataset, raw_fi
 
 
 class Code:
-    """A pickle that makes a folder when it is read."""
-
     def __init__(self, proof: Path) -> None:
         self.proof = proof
 
@@ -39,7 +37,6 @@ def offline() -> Iterator[None]:
 
 
 def opened(record: DatasetRecord, root: Path, **options: int | str) -> GraphDataset:
-    """Open a data set with a network that is down."""
     with offline():
         return open_dataset(record, root, **options)
 

@@ -315,7 +315,6 @@ def ogb_graph(record: DatasetRecord, raw: Path) -> Expected:
 
 
 def saved_in_2020(content: Any) -> bytes:
-    """Return a file of torch.save whose arrays have the names that numpy had then."""
     file = io.BytesIO()
     torch.save(content, file, _use_new_zipfile_serialization=False)
     return file.getvalue().replace(b"numpy._core", b"numpy.core")
@@ -347,7 +346,6 @@ OFFICIAL = {"train": range(18), "valid": range(18, 20), "test-dev": range(20, 22
 
 
 def pcqm(record: DatasetRecord, raw: Path) -> Expected:  # noqa: ARG001
-    """24 molecules as text: see the tests of PCQM4Mv2."""
     gaps = [str(number / 2) if number < 20 else "" for number in range(24)]
     rows = ["idx,smiles,homolumogap", *(f"{i},{SMILES[i]},{gaps[i]}" for i in range(24))]
     write(raw / "data.csv.gz", gzip.compress("\n".join(rows).encode() + b"\n"))
@@ -369,7 +367,6 @@ RECORDS = [
 
 
 def place(record: DatasetRecord, root: Path) -> Expected:
-    """Write the raw files of a data set below the folder of all data sets, and return the graphs in them."""
     raw = root / record.raw.folder / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     return SINGLE.get(record.name, WRITERS.get(record.raw.home))(record, raw)

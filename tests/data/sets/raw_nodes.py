@@ -277,7 +277,6 @@ RECORDS = [record for record in datasets().values() if record.level == "node"]
 
 
 def place(record: DatasetRecord, root: Path) -> Expected:
-    """Write the raw files of a data set below the folder of all data sets, and return the graph in them."""
     raw = root / record.raw.folder / "raw"
     raw.mkdir(parents=True, exist_ok=True)
     return WRITERS[record.raw.home](record, raw)

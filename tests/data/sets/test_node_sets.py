@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from graphgps_kmip.data import DataError, find
-from tests.data.sets.raw_files import opened
+from tests.data.sets.raw_files import Code, opened
 from tests.data.sets.raw_nodes import NODES, RECORDS, SEGMENTS, both_ways, city_network
 
 PARIS = find("PyG-CityNetwork", "Paris")
@@ -51,11 +51,7 @@ def test_segments_given_both_ways_and_parts_given_by_indices_are_read_alike(tmp_
 
 
 def test_an_archive_with_code_is_refused_and_nothing_of_it_runs(tmp_path: Path) -> None:
-    class Code:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return (tmp_path / "it-ran").mkdir, ()
-
-    place(tmp_path, train_mask=[Code()])
+    place(tmp_path, train_mask=[Code(tmp_path / "it-ran")])
     with pytest.raises(DataError, match=r"paris\.tar\.gz cannot be used \(it asks for"):
         opened(PARIS, tmp_path)
     assert not (tmp_path / "it-ran").exists()

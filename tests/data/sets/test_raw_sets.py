@@ -72,11 +72,8 @@ def check_graphs(record: DatasetRecord, root: Path, expected: raw_graphs.Expecte
                 assert graph.edge_index[1].bincount().tolist() == [degree] * graph.num_nodes
     assert dataset.summary in (None, summarize(dataset, record))
     info = DatasetInfo.of(dataset, record)
-    assert (info.sizes, info.dim_out) == (tuple(map(len, dataset.splits)), dim_out(record))
-
-
-def dim_out(record: DatasetRecord) -> int:
-    return 1 if record.level == "link" else record.features.classes
+    dim_out = 1 if record.level == "link" else record.features.classes
+    assert (info.sizes, info.dim_out) == (tuple(map(len, dataset.splits)), dim_out)
 
 
 @each(raw_graphs.RECORDS)
@@ -89,7 +86,6 @@ ONE_EACH = {record.raw.folder: record for record in raw_graphs.RECORDS if record
 
 
 def pack_all(record: DatasetRecord, root: Path) -> None:
-    """Move raw files into their archives as downloaded."""
     folder, archives = root / record.raw.folder, record.raw.archives
     if record.raw.home == "CityNetwork":  # it is the raw file
         (folder / record.raw.files[0]).rename(folder / archives[0])
@@ -111,23 +107,18 @@ def test_the_archive_as_downloaded_will_do_and_stays_where_it_is(record: Dataset
     assert (tmp_path / record.raw.folder / record.raw.archives[0]).exists()
 
 
-def write_npz(path: Path, code: Code) -> None:
-    np.savez(path, x=np.array([code], dtype=object))
+def objects(code: Code) -> np.ndarray:
+    return np.array([code], dtype=object)
 
 
-def write_npy(path: Path, code: Code) -> None:
-    np.save(path, np.array([code], dtype=object), allow_pickle=True)
-
-
-def write_pickle(path: Path, code: Code) -> None:
-    path.write_bytes(pickle.dumps([code]))
-
-
-HOSTILE: dict[str, tuple[Callable[[Path, Code], None], Callable[[Path], Any]]] = {
+HOSTILE: dict[str, tuple[Callable[[Path, Code], Any], Callable[[Path], Any]]] = {
     ".pt": (lambda path, code: torch.save([code], path), lambda path: torch.load(path, weights_only=False)),
-    ".npz": (write_npz, lambda path: np.load(path, allow_pickle=True)["x"]),
-    ".npy": (write_npy, lambda path: np.load(path, allow_pickle=True)),
-    ".pickle": (write_pickle, lambda path: pickle.loads(path.read_bytes())),
+    ".npz": (lambda path, code: np.savez(path, x=objects(code)), lambda path: np.load(path, allow_pickle=True)["x"]),
+    ".npy": (lambda path, code: np.save(path, objects(code)), lambda path: np.load(path, allow_pickle=True)),
+    ".pickle": (
+        lambda path, code: path.write_bytes(pickle.dumps([code])),
+        lambda path: pickle.loads(path.read_bytes()),
+    ),
 }
 KINDS = {".pkl": ".pickle", ".allx": ".pickle", ".graph": ".pickle"}
 

@@ -1,8 +1,6 @@
 """Exception types for mistakes that a user can fix: each message is one line with what is wrong, where, how to fix it.
 
-The command line decides by these types alone: a `UserError`, an `OSError` or a lack of memory is printed as one line,
-anything else is a bug and keeps its traceback. The only argument is the message, so that they pass through pickle, from
-DataLoader workers and process pools.
+Their only argument is the message, so that they pass through pickle.
 """
 
 from __future__ import annotations

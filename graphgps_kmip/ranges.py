@@ -1,8 +1,6 @@
 """Allowed values of settings: ranges, choices and lengths, declared with the default that they belong to.
 
-In a component's signature a rule is an annotation, ``k: Annotated[int, Range(1)] = 10``; in a table of config keys it
-is part of the default, ``"gt.layers": Default(3, LAYERS)``. ``str(rule)`` says what a rule allows, and `refusal` why it
-refuses a value. Rules do not convert: types are those of the default.
+``str(rule)`` says what a rule allows, and `refusal` why it refuses a value. Rules do not convert.
 """
 
 from __future__ import annotations

@@ -96,10 +96,7 @@ def load(format: str, name: str, root: str) -> Loaded | None:  # noqa: A002 (Gra
 
 
 def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # noqa: A002 (GraphGym's signature)
-    """Return the data set as `load`, for GraphGym, whose ``cfg`` gets the facts that it does not derive itself.
-
-    None, too, if ``model.type`` is a network of another package, to which all parts of the run are left.
-    """
+    """Return the data set as `load`, or None for a network of another package; GraphGym's ``cfg`` gets its facts."""
     is_ours = choose_package(cfg.model.type)
     logging.info(
         "model.type %s: data set, encoders, network, head and training loop are %s",
@@ -148,11 +145,7 @@ def stand_in() -> Iterator[None]:
 
 
 def missing_data() -> str:
-    """Return the line for the configured data set if its raw files are missing and its record knows its dims, else "".
-
-    Folder data, formats that GraphGym loads itself, and widths of encodings that follow from the sizes of the graphs
-    are known from the files alone.
-    """
+    """Return the line for the configured data set if its raw files are missing and its record has its dims, else ""."""
     format, name, root = cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir  # noqa: A001
     if cfg.dataset.sample or any(current(spec).needs_data for spec in enabled()):
         return ""
@@ -228,12 +221,10 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
 
 
 def _seed(seed: int) -> int:
-    """Return the seed of the run in place of -1."""
     return cfg.seed if seed < 0 else seed
 
 
 def _prepare_graph(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
-    """Return the graph with the edges and features that ``prep`` makes; its summary is that of the raw graph."""
     prep, raw = cfg.prep, dataset.graphs[0]
     graph = raw
     if prep.raw_reverse_edges:
@@ -316,7 +307,7 @@ def enabled() -> list[Spec]:
 
 
 def enabled_encodings(settings: CfgNode) -> list[Encoding]:
-    """Return what the config asks to be precomputed for each graph; refuse encoder parts that are not enabled."""
+    """Return what is precomputed for each graph; refuse encoder parts that are not enabled."""
     for kind, parts in (("node", encoding_parts()), ("edge", encoding_parts(on_edges=True))):
         names = settings.dataset[f"{kind}_encoder_name"].split("+") if settings.dataset[f"{kind}_encoder"] else ()
         for name in names:

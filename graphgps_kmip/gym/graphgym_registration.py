@@ -60,7 +60,6 @@ def register_all() -> None:
 
 
 def _enter(spec: Spec) -> None:
-    """Enter a component into GraphGym's registry of its kind, and its config group into a live config."""
     if spec.kind in GRAPHGYM_REGISTRIES:
         for name in (spec.name, *spec.aliases):
             offer(GRAPHGYM_REGISTRIES[spec.kind], name, _for_graphgym(spec))
@@ -120,8 +119,7 @@ def _for_graphgym(spec: Spec) -> Callable[..., Any]:
 class StockConfig(CfgNode):
     """GraphGym's ``cfg``, which `load_config` fills where a file and the command line name a network of ours.
 
-    So another package's main program reads our files as ``main.py``: GraphGym's ``load_cfg`` merges the file, then the
-    command line, and only the merge shows which keys a file sets and which have defaults.
+    So another package's main program reads our files as ``main.py`` does.
     """
 
     def merge_from_file(self, cfg_filename: str) -> None:

@@ -1,8 +1,6 @@
-"""GraphGym's registries: our entries in them, next to those of other packages.
+"""GraphGym's registries: our entries in them, next to those of other packages such as ``graphgps``.
 
-GraphGym refuses a second entry under one name, and the public ``graphgps`` package has the names of our YAML files.
-Both can be imported, in either order, and all parts of a run are of one package: a network of a name that we have is
-ours, and `choose_package` gives every other shared name to the package of the run's network.
+All parts of a run are of one package, that of its network (`choose_package`); a network of a name that we have is ours.
 """
 
 from __future__ import annotations
@@ -67,7 +65,6 @@ def offer(registry: dict[Any, Any], key: Any, entry: Callable[..., Any]) -> None
 
 
 def _share(registry: dict[Any, Any], key: Any, other: Any) -> None:
-    """Keep another package's entry of a name that we have, and enter it, unless it is a network."""
     SHARED.setdefault(id(registry), {})[key] = other
     is_network = registry is graphgym.network_dict
     registry[key] = OURS[id(registry)][key] if is_network else other
@@ -85,10 +82,7 @@ def stand_last(registry: dict[Any, Any]) -> None:
 
 
 def tolerate_later_packages() -> None:
-    """Let a package that is imported after us register names that we have, instead of failing on import.
-
-    GraphGym's ``register_base`` raises ``KeyError`` for a taken name. For all other names nothing changes.
-    """
+    """Let a package that is imported after us register names that we have: ``register_base`` raises ``KeyError``."""
     original = graphgym.register_base
     if getattr(original, "shared_by", None) == NAME:
         return

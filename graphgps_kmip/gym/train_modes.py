@@ -206,10 +206,7 @@ def current_settings() -> TrainSettings:
 
 
 def current_writers(config: CfgNode) -> list[Writer]:
-    """Return TensorBoard and Weights & Biases, as far as they are switched on and installed.
-
-    Nearly all public files switch one on; a run without it loses nothing, so that is no reason to stop.
-    """
+    """Return TensorBoard and Weights & Biases, as far as they are switched on and installed."""
     run_dir, run = Path(cfg.run_dir), f"{Path(cfg.out_dir).name}-{Path(cfg.run_dir).name}"
     key = f"{run}-{config_hash(cfg)}"  # the same for a run and its resumption
     wandb = (cfg.wandb.entity, cfg.wandb.project, cfg.wandb.name or run, dict(flatten(config)), key)
@@ -330,7 +327,6 @@ def _run_pairs(
 
 
 def _pair_statistics(results: Mapping[int, Result], counts: Mapping[str, int]) -> dict[str, dict[str, Any]]:
-    """Return the line of training, the mean loss of the last epochs, and that of the test, with counts of pairs."""
     tested = [result["loss"] for result in results.values() if result["loss"] is not None]
     trained = [result["last_loss"] for result in results.values() if result["last_loss"] is not None]
     train, _, test = SPLITS

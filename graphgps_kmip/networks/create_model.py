@@ -54,18 +54,15 @@ def create_model(
         model = create_model("GatedGCN+kMIP", in_dim=9, out_dim=10, num_layers=4, dim=64, k=10)
 
     Args:
-        layer_type (str): Branches of a layer joined by a plus, as ``gt.layer_type``; not read by networks that have
-            none.
+        layer_type (str): Branches of a layer joined by a plus, as ``gt.layer_type``, for networks that have some.
         in_dim (int): Columns of ``batch.x``.
         out_dim (int): Columns of the prediction.
         network (str, optional): Its name, as ``model.type``. (default: ``"GPSModel"``)
         num_layers (int, optional): Number of layers. (default: that of the network's key)
-        edge_dim (int, optional): Columns of ``batch.edge_attr``; 0: there are none, and all edges get one learned
-            vector. (default: ``0``)
+        edge_dim (int, optional): Columns of ``batch.edge_attr``; 0: all edges get one learned vector. (default: ``0``)
         settings (Mapping, optional): Dotted keys as in YAML files -> values. (default: none)
         **options: Last parts of such keys, of the network and the components in ``layer_type`` first (``k=10``
-            is ``gt.kmip.k``), and ``dim``, ``num_heads``, ``dropout``, ``head``, ``pooling``, ``node_encoder``,
-            ``edge_encoder``.
+            is ``gt.kmip.k``), and the names of `SHORT`.
 
     Raises:
         ConfigError: an unknown name or option, with near misses; a value that is not allowed.
@@ -101,7 +98,6 @@ def batch_of(graphs: Sequence[Data], split: str | None = None) -> Batch:
 
 
 def _find_keys(name: str, network: str, layer_type: str) -> tuple[str, ...]:
-    """Return the keys that a keyword argument sets; a ConfigError if there is none, or two components have it."""
     if name in SHORT:
         return SHORT[name]
     all_keys = known_keys()

@@ -1,9 +1,4 @@
-"""Node and edge encoders: functions from the width to a module, under their public names.
-
-A name may join parts by plus, as in GraphGPS: ``Atom+LapPE+RWSE`` is an encoder of the data's own features and two
-encodings, for whose widths ``dim_pe`` it leaves room; ``RWSE`` alone maps the raw features linearly. The same holds for
-edges: ``Bond+RWSEEdge``, or ``ERE`` alone.
-"""
+"""Node and edge encoders under their public names, which a plus joins as in GraphGPS: ``Atom+LapPE+RWSE``, ``RWSE``."""
 
 from __future__ import annotations
 
@@ -91,20 +86,14 @@ MAX_ENCODINGS = 3  # in one of the `composed_names`, as in GraphGPS
 
 
 def composed_names(kind: str) -> list[str]:
-    """Return the names that encodings alone, and an encoder with one to three of them in any order have.
-
-    Args:
-        kind (str): "node_encoder" or "edge_encoder".
-    """
+    """Return the names of encodings alone, and of an encoder with one to three of them in any order."""
     parts = encoding_parts(on_edges=kind == "edge_encoder")
     joined = ["+".join(names) for count in range(1, MAX_ENCODINGS + 1) for names in permutations(parts, count)]
     return [*parts, *(f"{first}+{rest}" for first in named(kind) for rest in joined)]
 
 
 def build_named_encoder(plan: NetworkPlan, name: str, dim: int, *, kind: str) -> nn.Module:
-    """Return the encoder of a name that may join parts.
-
-    An encoding of edges alone comes with a linear map of the edge features, or one learned vector if there are none.
+    """Return the encoder of a name that may join parts: of the data's features, and encodings beside them.
 
     Args:
         plan (NetworkPlan): Settings and dims.
@@ -143,7 +132,6 @@ edge_encoder = partial(build_named_encoder, kind="edge_encoder")
 
 
 def _build_features(plan: NetworkPlan, kind: str, name: str, dim: int) -> nn.Module:
-    """Return the encoder of the data's own features."""
     entry: Any = named(kind).get(name)
     return plan.others[kind][name](dim) if entry is None else build_encoder(plan, entry, dim)
 

@@ -26,12 +26,7 @@ GPS = ("GPSModel", "MultiModel", "SingleModel")  # the networks whose layers hav
 
 @dataclass(frozen=True)
 class Branch:
-    """One branch of a layer.
-
-    Args:
-        spec (Spec): Attention or message passing layer.
-        along_expander (bool): A message passing layer that reads the edges of Exphormer attention.
-    """
+    """One branch of a layer: attention or message passing, which may read the edges of Exphormer attention."""
 
     spec: Spec
     along_expander: bool = False
@@ -51,7 +46,7 @@ def branch_rows(plan: NetworkPlan) -> list[Branch]:
     """Return the branches that the config names, those called None left out.
 
     Raises:
-        ConfigError: an unknown name, or one with an ending that is not `ALONG_EXPANDER` of a message passing layer.
+        ConfigError: an unknown name or ending.
     """
     rows = []
     for part in plan.settings.gt.layer_type.split("+"):

@@ -19,11 +19,7 @@ Act = Callable[[], nn.Module]
 
 
 def hidden_options(plan: NetworkPlan) -> dict[str, Any]:
-    """Return what the hidden layers of a head are made of.
-
-    GraphGym's have a ReLU and no dropout, whatever the config says, and rows of length 1. So are those of all public
-    codes but of mlp_graph: ``gnn.l2norm`` True, and always in GraphGym's own network.
-    """
+    """Return what the hidden layers of a head are made of: with ``gnn.l2norm`` GraphGym's ReLU and rows of length 1."""
     if plan.settings.model.type == "gnn" or plan.settings.gnn.l2norm:
         return {"dropout": 0.0, "act": nn.ReLU, "l2norm": True}
     return {"dropout": plan.settings.gnn.dropout, "act": plan.activation()}

@@ -92,7 +92,7 @@ def prediction_head(plan: NetworkPlan, dim: int, dim_out: int) -> nn.Module:
     """Return the head gnn.head; ours come before GraphGym's of the same name.
 
     Raises:
-        ConfigError: it is unknown, or does not fit to graph tokens, or to the lack of them.
+        ConfigError: it is unknown, or does not fit to graph tokens.
     """
     settings, name = plan.settings, plan.settings.gnn.head
     entry = look_up(dict(plan.others.get("head", {})) | named("head"), name, "gnn.head")

@@ -57,13 +57,11 @@ def gat(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
 
 
 def _list_widths(plan: NetworkPlan, dim_in: int, dim_out: int) -> list[tuple[int, int]]:
-    """Return columns in and columns out of each convolution."""
     dim = layers_width(plan.settings, "gnn", "dim_inner", "layers_mp")
     return list(pairwise([dim_in, *[dim] * (plan.settings.gnn.layers_mp - 1), dim_out]))
 
 
 def _stack_convs(plan: NetworkPlan, convs: list[nn.Module]) -> nn.Module:
-    """Return the stack: dropout of the features, then layers of convolution, activation, dropout; the last one bare."""
     kind, data = plan.settings.model.type, plan.settings.dataset
     if data.node_encoder or data.edge_encoder:
         raise ConfigError(
@@ -95,9 +93,8 @@ class NodeTransformer(nn.Module):
     Args:
         network (Module): ``(x, edge_index, batch) -> (N, classes)``; with ``local_epochs``, a `Polynormer`.
         binary (bool): of two classes, return the difference of their log-probabilities: the logit of the second.
-        local_epochs (int, optional): epochs of a training before the global phase of Polynormer. What the last training
-            epoch decided is part of the state, so that evaluations and checkpoints have the phase of their epoch; a new
-            network is global. (default: None)
+        local_epochs (int, optional): epochs of a training before the global phase of Polynormer, which is part of the
+            state; a new network is global. (default: None)
 
     Shapes:
         x (N, C), context -> (N, classes), or (N, 1) if binary; edge_attr and states as they are.

@@ -1,8 +1,4 @@
-"""Network PPGT (Ma et al.): structural stems of nodes and pairs, pre-norm layers of simplified L2 attention, head.
-
-Its keys are those of ``ppgt``; gt.layers, gt.n_heads, gt.dim_hidden, gt.dropout, gt.attn_dropout; gt.sl2 for the
-attention; posenc_RRWP for the probabilities that the stems read.
-"""
+"""Network PPGT (Ma et al.): structural stems of nodes and pairs, pre-norm layers of simplified L2 attention, head."""
 
 from __future__ import annotations
 
@@ -118,10 +114,6 @@ def _check_settings(plan: NetworkPlan) -> None:
         raise ConfigError("ppgt.subgraph_encoder makes features of all pairs: set posenc_RRWP.sparse False, or none")
 
 
-def _pair_width(plan: NetworkPlan, dim: int) -> int:
-    return plan.settings.ppgt.dim_pair or dim
-
-
 def _build_ffn(plan: NetworkPlan, dim: int) -> nn.Module:
     settings = plan.settings.ppgt
     dropout = max(plan.settings.gt.dropout, settings.ffn_dropout)
@@ -129,13 +121,13 @@ def _build_ffn(plan: NetworkPlan, dim: int) -> nn.Module:
         return SwiGLU(dim, settings.ffn_ratio, dropout)
     act = plan.activation()
     if settings.act:
-        act = look_up(plan.known("activation") | {SWIGLU: None}, settings.act, "ppgt.act")
+        act = look_up(plan.all_activations() | {SWIGLU: None}, settings.act, "ppgt.act")
     return feed_forward(dim, settings.ffn_ratio, dropout, act)
 
 
 def _build_layer(plan: NetworkPlan, dim: int, drop_path: float) -> PPGTLayer:
     gt, spec = plan.settings.gt, entries("attention")["sL2"]
-    attention = plan.build(spec, dim, gt.n_heads, gt.attn_dropout, dim_pair=_pair_width(plan, dim))
+    attention = plan.build(spec, dim, gt.n_heads, gt.attn_dropout, dim_pair=plan.settings.ppgt.dim_pair or dim)
     return PPGTLayer(dim, attention, _build_ffn(plan, dim), _branch_options(plan, drop_path))
 
 
@@ -154,13 +146,13 @@ def _branch_options(plan: NetworkPlan, drop_path: float) -> BranchOptions:
 
 
 def _build_encoder(plan: NetworkPlan, dim: int) -> PPGTEncoder:
-    rrwp, rate = from_settings(RRWP, "RRWP", plan.settings), plan.settings.ppgt.mask_rate
-    features, mask = encoder(plan, dim, _pair_width(plan, dim)), NodeMask(rate) if rate else None
+    rrwp, settings = from_settings(RRWP, "RRWP", plan.settings), plan.settings.ppgt
+    features = encoder(plan, dim, settings.dim_pair or dim)
+    mask = NodeMask(settings.mask_rate) if settings.mask_rate else None
     return PPGTEncoder(features, _build_node_stems(plan, rrwp, dim), _build_pair_stems(plan, rrwp, dim), mask)
 
 
 def _build_node_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module]:
-    """Return the stems of ``ppgt.node_features`` in their order, neighbouring linear maps in one module."""
     settings = plan.settings.ppgt
     others: dict[str, Callable[[], nn.Module]] = {
         "target": lambda: TargetNode(dim),
@@ -173,7 +165,7 @@ def _build_node_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module
 
 
 def _build_pair_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module]:
-    settings, width = plan.settings.ppgt, _pair_width(plan, dim)
+    settings, width = plan.settings.ppgt, plan.settings.ppgt.dim_pair or dim
     names = _split_names(settings.pair_features, PAIR_FEATURES, "ppgt.pair_features")
     subgraphs = []
     if settings.subgraph_encoder == "I2GIN":
@@ -204,5 +196,4 @@ def _build_pair_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module
 
 
 def _split_names(value: str, allowed: Iterable[str], key: str) -> list[str]:
-    """Return the names that a plus joins; a ConfigError for one that is not allowed."""
     return [look_up({name: name for name in allowed}, name, key) for name in value.split("+") if name]

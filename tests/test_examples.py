@@ -91,10 +91,6 @@ def python_block(part: str) -> str:
     return block
 
 
-def test_the_page_shows_how_an_own_attention_gets_its_picture() -> None:
-    assert python_block("def attention_graph") in (ROOT / "examples/my_attention/my_attention.py").read_text()
-
-
 def test_the_lines_of_the_page_that_ask_for_the_learned_graph_work() -> None:
     text = call(f"python -c {shlex.quote(python_block('attention.attention_graph('))}", ROOT / "examples/my_attention")
     assert text == "(4, 20, 20) 1.0\n"
@@ -124,11 +120,16 @@ def test_an_own_attention_has_a_picture_if_it_has_an_attention_graph(
     assert ("has a method attention_graph" in capsys.readouterr().out) is not pictured
 
 
-@pytest.mark.parametrize("file", ["my_attention/digits-linear.yaml", "my_encoding/digits-clustering.yaml"])
-def test_the_page_shows_the_yaml_as_it_is(file: str) -> None:
-    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
-    assert any(block in (ROOT / "examples" / file).read_text() for block in blocks)
-
-
-def test_the_page_shows_the_encoding_as_it_is() -> None:
-    assert python_block("class Clustering") in (ROOT / "examples/my_encoding/my_encoding.py").read_text()
+@pytest.mark.parametrize(
+    ("file", "part"),
+    [
+        ("my_attention/my_attention.py", "def attention_graph"),
+        ("my_attention/digits-linear.yaml", "Linear"),
+        ("my_encoding/my_encoding.py", "class Clustering"),
+        ("my_encoding/digits-clustering.yaml", "posenc_Clustering"),
+    ],
+)
+def test_the_page_shows_a_file_as_it_is(file: str, part: str) -> None:
+    blocks = re.findall(r"```(?:python|yaml)\n(.*?)```", PAGE, re.S)
+    text = (ROOT / "examples" / file).read_text()
+    assert any(part in block and block in text for block in blocks)

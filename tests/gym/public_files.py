@@ -41,6 +41,8 @@ ZINC = COMMON | {
     "gt": GT | {"layers": 10, "n_heads": 8, "dim_hidden": 56},
     "gnn": GNN | {"head": "san_graph", "layers_post_mp": 3, "dim_inner": 56},
 }
+EDGE_TYPES = {"edge_encoder": True, "edge_encoder_name": "TypeDictEdge", "edge_encoder_num_types": 4}
+EDGE_TYPES |= {"edge_encoder_bn": False}
 NCI1 = COMMON | {
     "run_multiple_splits": list(range(10)),
     "metric_best": "accuracy",

@@ -44,7 +44,7 @@ def hash_of(*argv: str) -> str:
         ("recipe.ffn False", True),
         ("posenc_RRWP.ksteps 7", True),
         ("recipe.ffn True", False),  # a default, which the file does not write
-        ("out_dir elsewhere num_workers 3 train.auto_resume True wandb.use True", False),
+        ("out_dir elsewhere num_workers 3 train.auto_resume True wandb.use True spexphormer.scores elsewhere", False),
         ("gt.JK True", False),  # nothing reads it
     ],
 )
@@ -78,10 +78,7 @@ def test_what_others_register_changes_nothing_unless_a_run_names_it_or_sets_its_
     before = hash_of()
     register_attention("Peculiar", Peculiar)
 
-    def declare(node: CfgNode) -> None:
-        node.theirs = CfgNode({"width": 3})
-
-    register.register_config("theirs", declare)
+    register.register_config("theirs", lambda node: node.update({"theirs": CfgNode({"width": 3})}))
     assert hash_of() == before
     settings = [
         ("gt.layer_type", "GatedGCN+Peculiar"),

@@ -159,34 +159,6 @@ def test_seeds_counted_up_by_repeat_stay_in_range() -> None:
         planned_runs(3)
 
 
-YAML = {
-    "it contains itself": ("gt: &a\n  layers: *a\n", "contains itself"),
-    "a list that contains itself": ("run_multiple_splits: &a [*a]\n", "run_multiple_splits"),
-    "a date that is none": ("seed: 2001-99-99\n", "month"),
-    "a number of 5,000 digits": (f"seed: {'9' * 5000}\n", "digits"),
-    "a date": ("gt:\n  kmip:\n    dim_kq: 2001-01-01\n", "gt.kmip.dim_kq"),
-    "a base that is a folder": ("base: .\n", "directory"),
-    "a base with a NUL": ('base: "a\\0b"\n', "base"),
-    "a module that is null": ("custom_modules: [null]\n", "custom_modules"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", YAML)
-def test_a_yaml_that_cannot_be_meant_is_one_short_line(case: str, tmp_path: Path) -> None:
-    text, hint = YAML[case]
-    (tmp_path / "one.yaml").write_text(text)
-    for number in range(30):
-        (tmp_path / f"sibling-{number}.yaml").write_text("seed: 1\n")
-    with pytest.raises(ConfigError) as caught:
-        load_config(CfgNode(), tmp_path / "one.yaml", [])
-    message = str(caught.value)
-    assert hint in message
-    assert "one.yaml" in message or "custom_modules" in message
-    assert "\n" not in message
-    assert len(message) < 500
-    assert "--cfg" not in message or "base" not in case
-
-
 @pytest.fixture(autouse=True)
 def quiet() -> None:
     logging.disable(logging.CRITICAL)

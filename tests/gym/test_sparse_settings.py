@@ -13,23 +13,23 @@ from graphgps_kmip.attention import AttentionGraph, ScoreEstimatorAttention
 from graphgps_kmip.data.score_file import read_scores
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.attention_saving import collect_scores, score_edges, score_selection
-from graphgps_kmip.gym.config_hash import config_hash
 from graphgps_kmip.gym.config_loading import load_config
-from graphgps_kmip.gym.planned_runs import adopt_estimator, estimator_config, shared_arguments
+from graphgps_kmip.gym.experiment import assemble, run_experiment
+from graphgps_kmip.gym.planned_runs import (
+    Run,
+    adopt_estimator,
+    configured,
+    estimator_config,
+    set_out_dir,
+    shared_arguments,
+)
 from graphgps_kmip.gym.sparse_loading import is_estimator, is_sparse, layer_degrees
 from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.train import loop
-from tests.two_stages import ESTIMATOR, KMIP, SPARSE, sample, write, write_both
+from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
+from tests.two_stages import ESTIMATOR, KMIP, SPARSE, record, sample, write, write_both
 
 ROOT = Path(__file__).parents[2]
-
-
-def test_where_the_scores_are_does_not_count(tmp_path: Path) -> None:
-    hashes = set()
-    for folder in ("a", "b"):
-        load_config(cfg, write_both(tmp_path / folder), ["spexphormer.scores", folder])
-        hashes.add(config_hash(cfg))
-    assert len(hashes) == 1
 
 
 def test_sparse_networks_and_estimators_are_told_apart(tmp_path: Path) -> None:
@@ -164,7 +164,6 @@ class Probe(torch.nn.Module):
         self.seen: Batch | None = None
 
     def forward(self, batch: Batch) -> torch.Tensor:
-        """Attend."""
         self.seen = batch
         context = GraphContext.from_data(batch)
         return self.attention(batch.x, context, self.attention.initial_state(context))[0]
@@ -191,10 +190,6 @@ def test_scores_are_the_weights_in_eval_mode_of_the_given_epoch(loaded: None) ->
 def test_a_run_writes_the_scores_of_its_best_epoch_and_not_of_its_last(
     settings: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphgps_kmip.gym.experiment import assemble, run_experiment
-    from graphgps_kmip.gym.planned_runs import Run, configured, set_out_dir
-    from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
-
     verdicts = iter([False, True, False])
     monkeypatch.setattr(loop, "is_better", lambda *_: next(verdicts))
     file = write(tmp_path / "narrow.yaml", settings)
@@ -202,8 +197,8 @@ def test_a_run_writes_the_scores_of_its_best_epoch_and_not_of_its_last(
     run_experiment(file, argv, keep_scores=True)
     folder = sample(tmp_path / "out") / "narrow" / "0"
     scores = read_scores(folder / "scores.pt")
-    best = read_checkpoint(folder / "ckpt" / "best.ckpt", _hash_of(folder))
-    last = read_checkpoint(folder / "ckpt" / "2.ckpt", _hash_of(folder))
+    key = record(tmp_path / "out", "narrow")["config_hash"]
+    best, last = (read_checkpoint(folder / "ckpt" / name, key) for name in ("best.ckpt", "2.ckpt"))
     load_config(cfg, file, argv)
     set_out_dir(file)
     with configured(run):
@@ -218,9 +213,3 @@ def test_a_run_writes_the_scores_of_its_best_epoch_and_not_of_its_last(
         new.score.shape == two.score.shape and torch.equal(new.score, two.score)
         for new, two in zip(scores.layers, other, strict=True)
     )
-
-
-def _hash_of(folder: Path) -> str:
-    import json
-
-    return json.loads((folder / "record.json").read_text())["config_hash"]

@@ -64,7 +64,6 @@ class OutOfMemory(RunError, RuntimeError):
 # What the allocators of CUDA, of the CPU (Linux, Windows) and of KeOps say, in lower case, in a plain RuntimeError.
 NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "std::bad_alloc")
 
-# What torch's backends say in a process that waits for one that has ended.
 _NO_PARTNER = ("Connection closed by peer", "Connection reset by peer", "remote process exited")
 
 

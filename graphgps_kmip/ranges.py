@@ -41,15 +41,7 @@ def default_of(entry: Any) -> Any:
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``, finite.
-
-    Args:
-        low: smallest allowed number. None: any.
-        high: largest allowed number. None: any finite one.
-        above: ``low`` itself is not allowed.
-        below: ``high`` itself is not allowed.
-        whole: whole numbers only.
-    """
+    """Finite numbers from ``low`` to ``high``, without ``low`` itself if ``above``, without ``high`` if ``below``."""
 
     low: float | None = None
     high: float | None = None
@@ -139,13 +131,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Each:
-    """A list whose entries all satisfy one rule.
-
-    Args:
-        rule: of the entries.
-        low: smallest allowed length.
-        high: largest allowed length.
-    """
+    """A list of ``low`` to ``high`` entries that all satisfy one rule."""
 
     rule: Rule
     low: int = 0

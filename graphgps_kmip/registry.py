@@ -93,7 +93,6 @@ class Kind:
     supplied: tuple[str, ...] = ()
 
 
-# gt.n_heads, posenc_EquivStableLapPE.enable, and keys of prep
 _BRANCH_ARGUMENTS = ("heads", "equivstable_pe", "num_virt_node", "add_edge_index", "use_exp_edges")
 _NODES, _EDGES = "dataset.node_encoder_name", "dataset.edge_encoder_name"
 _OF_NODES, _OF_EDGES = ("plan", "dim_in", "num_types"), ("plan", "edge_dim", "num_types")

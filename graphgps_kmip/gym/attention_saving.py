@@ -34,10 +34,7 @@ GRAPHS = 128  # as many as GraphGPS's mode log-attn-weights saves
 
 
 def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:
-    """Write the learned attention graphs of the first test graph; return whether there was something to write.
-
-    There is nothing for large graphs, graphs without a position in the plane, and models without attention among nodes.
-    """
+    """Write the learned attention graphs of the first test graph; return whether there are any."""
     graph = dataset.part("test")[0]
     pos = graph.pos
     if pos is None or pos.size(1) != 2 or graph.num_nodes > MAX_NODES:
@@ -187,10 +184,7 @@ def score_edges(edges: Tensor, weight: Tensor, num_nodes: int, before: LayerScor
 
 
 def score_selection(selected: AttentionGraph, num_nodes: int) -> LayerScores:
-    """Return the scores of a layer whose nodes select keys: an edge for each key that any head of a node selects.
-
-    The score is the mean of its weights over all heads, 0 in those that do not select it.
-    """
+    """Return the scores of a layer whose nodes select keys: of each that any head selects, the mean over all heads."""
     heads, queries, _ = selected.index.shape
     if queries != num_nodes or (selected.index >= num_nodes).any():
         raise ConfigError(

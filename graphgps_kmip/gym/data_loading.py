@@ -98,11 +98,8 @@ def load(format: str, name: str, root: str) -> Loaded | None:  # noqa: A002 (Gra
 def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # noqa: A002 (GraphGym's signature)
     """Return the data set as `load`, or None for a network of another package; GraphGym's ``cfg`` gets its facts."""
     is_ours = choose_package(cfg.model.type)
-    logging.info(
-        "model.type %s: data set, encoders, network, head and training loop are %s",
-        cfg.model.type,
-        "those of graphgps_kmip" if is_ours else "left to the package that has it",
-    )
+    owner = "those of graphgps_kmip" if is_ours else "left to the package that has it"
+    logging.info("model.type %s: data set, encoders, network, head and training loop are %s", cfg.model.type, owner)
     for key, is_set in (
         ("train.max_nodes", cfg.train.max_nodes != 0),
         ("optim.weight_decay_layers", cfg.optim.weight_decay_layers != "all"),
@@ -171,7 +168,7 @@ def configured_graph() -> tuple[GraphDataset, str]:
 
 
 def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, bool]:
-    """Return the data set with its splits and prepared edges, and whether sample data stands in for it."""
+    """Return the data set with its splits and prepared edges, and whether it is sample data."""
     mode, index, folder = cfg.dataset.split_mode, cfg.dataset.split_index, cfg.dataset.split_dir
     if "Superpixels" in record.format and cfg.dataset.slic_compactness != 30:
         raise ConfigError(
@@ -179,9 +176,7 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
         )
     if standing_in := cfg.dataset.sample or _standing_in.get():
         if cfg.dataset.sample:
-            logging.warning(
-                "dataset.sample: synthetic data stands in for %s, whose scores it does not tell", record.title
-            )
+            logging.warning("dataset.sample: synthetic data, which says nothing of scores of %s", record.title)
         graphs = 0 if cfg.train.mode == "brec" else cfg.dataset.sample_graphs  # BREC's come in pairs
         record, root, folder = sampled(record, graphs), "", ""
         index = 0 if mode == "standard" else index  # it has one split only
@@ -191,12 +186,8 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
         record = replace(record, load=partial(record.load, cache=True))
     shares = tuple(cfg.dataset.split)
     if mode != "random" and shares not in (GRAPHGYM_SHARES, tuple(record.fractions)):
-        logging.warning(
-            "dataset.split %s is not read: dataset.split_mode %s takes the split of %s; set dataset.split_mode random",
-            list(shares),
-            mode,
-            record.title,
-        )
+        reason = f"dataset.split_mode {mode} takes the split of {record.title}; set dataset.split_mode random"
+        logging.warning("dataset.split %s is not read: %s", list(shares), reason)
     dataset = open_dataset(record, root, mode, cfg.dataset.split, _seed(cfg.dataset.split_seed), index, folder)
     if cfg.train.mode == "brec":  # before encodings are computed, which can be large
         if standing_in:  # its pairs are others: of the setting only the form is checked

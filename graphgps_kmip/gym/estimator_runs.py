@@ -115,7 +115,6 @@ def _check_data(first: Run, argv: Sequence[str]) -> None:
 
 
 def _take_lock(stack: ExitStack, run_dir: Path) -> None:
-    """Let one process at a time look for scores and train: sparse networks of several seeds may start together."""
     lock = run_dir.with_name(f".{run_dir.name}.scores.lock")
     with writing(lock):
         try:

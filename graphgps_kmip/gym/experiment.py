@@ -304,11 +304,10 @@ def _complete_run(run_dir: Path, key: str, keep_scores: bool) -> None:
 
 
 def _complete_attention(run_dir: Path, key: str) -> None:
-    """Save the arrays of the attention picture, unless curves.png, which is made after it, is there."""
     path = run_dir / "attention.npz"
     is_other_package = cfg.train.mode not in components("train_mode")
     if path.exists() or (run_dir / "curves.png").exists() or is_other_package or is_sparse(cfg):
-        return
+        return  # the curves are made after it
     last = numbered(run_dir).get(trained_epochs(read_record(run_dir) or {}) - 1)
     if cfg.train.mode in TRAINING and last is None:
         logging.info("no attention picture: the run was interrupted before, and its last checkpoint is gone")

@@ -39,9 +39,8 @@ def choose_package(network: str) -> bool:
     is_ours = has_network(network)
     for registry in (*GRAPHGYM_REGISTRIES.values(), graphgym.layer_dict):
         if registry is not graphgym.network_dict:
-            registry.update(
-                {k: OURS[id(registry)][k] if is_ours else v for k, v in SHARED.get(id(registry), {}).items()}
-            )
+            shared = SHARED.get(id(registry), {})
+            registry.update({key: OURS[id(registry)][key] for key in shared} if is_ours else shared)
     return is_ours
 
 
@@ -70,13 +69,13 @@ def _share(registry: dict[Any, Any], key: Any, other: Any) -> None:
     registry[key] = OURS[id(registry)][key] if is_network else other
 
 
-def stand_first(registry: dict[Any, Any]) -> None:
+def put_first(registry: dict[Any, Any]) -> None:
     """Put our entry first where GraphGym asks all entries in turn (loaders, losses) and others raise when unsure."""
     others = {key: registry.pop(key) for key in list(registry) if key != NAME}
     registry.update(others)
 
 
-def stand_last(registry: dict[Any, Any]) -> None:
+def put_last(registry: dict[Any, Any]) -> None:
     """Put our entry last: config functions of other packages replace whole groups, ours adds to them."""
     registry[NAME] = registry.pop(NAME)
 
@@ -97,7 +96,7 @@ def tolerate_later_packages() -> None:
             for watcher in WATCHERS:
                 watcher(mapping, key, module)
         if mapping is graphgym.config_dict and NAME in mapping:
-            stand_last(mapping)
+            put_last(mapping)
         return None
 
     register_base.shared_by = NAME

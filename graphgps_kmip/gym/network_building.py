@@ -268,10 +268,7 @@ def _general_layer(plan: NetworkPlan, dim_in: int, dim: int) -> nn.Module:
 
 
 class OnBatch(nn.Module):
-    """A message passing layer, or an attention, as GraphGym calls its own layers: ``(batch) -> batch``.
-
-    An attention with a state, such as Exphormer's virtual nodes, begins anew in each layer.
-    """
+    """A message passing layer, or an attention, as GraphGym calls its own layers: ``(batch) -> batch``."""
 
     def __init__(self, conv: nn.Module, is_attention: bool) -> None:
         super().__init__()

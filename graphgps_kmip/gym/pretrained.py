@@ -40,11 +40,7 @@ WRITTEN = {"dialect", "quirks", "custom_modules"}  # in every config.yaml of our
 
 
 def adopt_settings() -> None:
-    """Enter the settings of the earlier run into ``cfg``, which must be open; nothing without ``pretrained.dir``.
-
-    Taken over are all of ``posenc_*`` and `ADOPTED` but `NOT_ADOPTED`, and options of `HEADS`. Runs that differ in
-    one of `EQUAL` are refused.
-    """
+    """Enter the settings of the earlier run into ``cfg``, which must be open; nothing without ``pretrained.dir``."""
     if not cfg.pretrained.dir:
         return
     file = _config_file()
@@ -140,7 +136,6 @@ def _checkpoint() -> Path:
 
 
 def _earlier_settings(file: Path) -> CfgNode:
-    """Return the earlier run's settings in our keys, as far as they matter here; others are left at their defaults."""
     settings = read_settings(file)
     dialect = "" if {key for key, _, _ in settings} >= WRITTEN else _find_dialect(settings)
     if dialect in FOREIGN:

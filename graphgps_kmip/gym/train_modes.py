@@ -139,13 +139,8 @@ def with_options(spec: Spec) -> Callable[..., Any]:
 
 
 def train_mode(config: CfgNode) -> Callable[..., Any]:
-    """Return ``train.mode`` as ``(loaders, model, optimizer, scheduler, fabric) -> record``.
-
-    A mode that has an argument ``config`` gets the config with the facts of the data; one of another package finds
-    these facts in ``cfg``.
-    """
-    modes = components("train_mode")
-    name = config.train.mode
+    """Return ``train.mode`` as ``(loaders, model, optimizer, scheduler, fabric) -> record``."""
+    modes, name = components("train_mode"), config.train.mode
     if name in modes:
         return with_config(modes[name], config)
 
@@ -158,18 +153,15 @@ def train_mode(config: CfgNode) -> Callable[..., Any]:
 
 
 def with_config(mode: Callable[..., Any], config: CfgNode) -> Callable[..., Any]:
-    """Return a mode with its argument ``config``, if it has one."""
+    """Return a mode with its argument ``config``, the one with the facts of the data, if it has one."""
     return partial(mode, config=config) if "config" in inspect.signature(mode).parameters else mode
 
 
 def run_mode_of_graphgym(mode: Callable[..., Any], loaders: Sequence[Any], *arguments: Any) -> Any:
-    """Call a train mode from the main program of another package: in one process, on the device that it has chosen.
-
-    There may be more loaders than splits: Exphormer's main repeats them for ogbn-arxiv.
-    """
+    """Call a train mode from the main program of another package: in one process, on the device that it has chosen."""
     accelerator, _, index = cfg.accelerator.partition(":")
     fabric = make_fabric(accelerator, [int(index)] if index else 1, cfg.train.precision)
-    return with_config(mode, cfg)(loaders[: len(SPLITS)], *arguments, fabric)
+    return with_config(mode, cfg)(loaders[: len(SPLITS)], *arguments, fabric)  # Exphormer's main repeats the loaders
 
 
 @register("train_mode", "custom", aliases=("standard",))

@@ -18,9 +18,8 @@ from graphgps_kmip.networks.network_settings import NetworkPlan
 from graphgps_kmip.registry import Spec, named, register
 
 
-def superpixel_edge_encoder(scale: superpixels.Scale, edge_dim: int, dim: int) -> nn.Module:
-    """Return the encoder of superpixel edges: no scale is published for those of one number."""
-    if edge_dim == 1:
+def _superpixel_edge_encoder(scale: superpixels.Scale, edge_dim: int, dim: int) -> nn.Module:
+    if edge_dim == 1:  # no scale is published
         return features.LinearEdgeEncoder(1, dim)
     return superpixels.SuperpixelEdgeEncoder(scale, dim)
 
@@ -68,11 +67,11 @@ EDGE_ENCODERS: dict[str, tuple[Callable[..., nn.Module], str]] = {
         "Sum of the embeddings of type and direction of an edge in a syntax tree.",
     ),
     "VOCEdge": (
-        lambda dim, *, edge_dim: superpixel_edge_encoder(superpixels.VOC_EDGE, edge_dim, dim),
+        lambda dim, *, edge_dim: _superpixel_edge_encoder(superpixels.VOC_EDGE, edge_dim, dim),
         "Linear map of PascalVOC-SP's edge features, standardised where there are 2 (edge_wt_region_boundary).",
     ),
     "COCOEdge": (
-        lambda dim, *, edge_dim: superpixel_edge_encoder(superpixels.COCO_EDGE, edge_dim, dim),
+        lambda dim, *, edge_dim: _superpixel_edge_encoder(superpixels.COCO_EDGE, edge_dim, dim),
         "Linear map of COCO-SP's edge features, standardised where there are 2 (edge_wt_region_boundary).",
     ),
 }
@@ -94,12 +93,6 @@ def composed_names(kind: str) -> list[str]:
 
 def build_named_encoder(plan: NetworkPlan, name: str, dim: int, *, kind: str) -> nn.Module:
     """Return the encoder of a name that may join parts: of the data's features, and encodings beside them.
-
-    Args:
-        plan (NetworkPlan): Settings and dims.
-        name (str): Value of ``dataset.node_encoder_name`` or ``dataset.edge_encoder_name``.
-        dim (int): Width C.
-        kind (str): "node_encoder" or "edge_encoder".
 
     Raises:
         ConfigError: an unknown part, or no width left for the features.

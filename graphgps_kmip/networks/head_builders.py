@@ -39,10 +39,7 @@ def mlp_graph(dim_in: int, dim_out: int, *, num_layers: int, pooling: str, dropo
 
 @register("head", "san_graph")
 def san_graph(dim_in: int, dim_out: int, *, plan: NetworkPlan, pooling: str) -> nn.Module:
-    """Pool the nodes (model.graph_pooling), then an MLP that halves the width twice: one prediction per graph.
-
-    Its activation is that of the layers: some public codes have a ReLU in both whatever gnn.act says.
-    """
+    """Pool the nodes (model.graph_pooling), then an MLP that halves the width twice: one prediction per graph."""
     return san_graph_head(dim_in, dim_out, pooling, act=plan.layer_activation())
 
 
@@ -94,10 +91,7 @@ def linear_node(
     out_bn: bool = False,
     out_dim: Annotated[int, NATURAL] = 0,
 ) -> nn.Module:
-    """As linear_graph, without pooling: predictions of all nodes, or of those of the split at hand.
-
-    The norms, ``post_pooling_norm`` before the MLP and ``out_bn`` of its outputs, are those of nodes.
-    """
+    """As linear_graph, without pooling: predictions of all nodes, or of those of the split at hand."""
     options = {"norm": post_pooling_norm, "halve_widths": halve_widths, "out_bn": out_bn}
     return LinearHead(dim_in, out_dim or dim_out, num_layers, None, dropout, act, **options)
 
@@ -157,8 +151,7 @@ def check_head(settings: Any, level: str) -> None:
 
     Args:
         settings (Any): Config with the groups ``gnn`` and ``dataset``.
-        level (str): Of the data set, see `DatasetRecord`; "subgraph" where each node has one, which has its label;
-            "sampled" where batches hold the labels of a split's nodes alone.
+        level (str): Of the data set, see `DatasetRecord`; "subgraph", of a node; "sampled", of nodes of a split.
     """
     unfit, right = UNFIT.get(level, ((), ""))
     if settings.gnn.head in unfit:

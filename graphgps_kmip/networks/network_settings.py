@@ -198,8 +198,7 @@ class NetworkPlan:
         settings (Any): Keys as in YAML files: GraphGym's config, or `Settings`.
         dim_in (int): Columns of the node features.
         edge_dim (int): Columns of the edge features, 0 where there are none.
-        others (Mapping, optional): Kind -> name -> component of what other packages registered with GraphGym.
-            (default: none)
+        others (Mapping, optional): Kind -> name -> component of other packages. (default: none)
     """
 
     settings: Any

@@ -27,7 +27,6 @@ SHORT = "optim.max_epoch 1 gt.layers 1 train.batch_size 256 num_threads 1".split
 
 @pytest.fixture(autouse=True)
 def everything_as_before(own_registry: None) -> Iterator[None]:  # noqa: ARG001
-    """Let neither components of the page, nor their modules, nor handlers of its log outlive a test."""
     modules, handlers = set(sys.modules), logging.root.handlers[:]
     yield
     logging.root.handlers = handlers
@@ -62,7 +61,7 @@ def test_the_comparison_of_the_page_works(
     (command,) = (command for command in commands() if "compare.py" in command)
     command = command.replace("--repeat 3", f"--repeat 1 --out_dir {tmp_path} --set {' '.join(SHORT)}")
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(compare.subprocess, "call", lambda words: main.run(words[2:]))
+    monkeypatch.setattr(compare.subprocess, "call", lambda argv: main.run(argv[2:]))
     assert shlex.split(command)[:2] == ["python", "run/compare.py"]
     assert compare.main(shlex.split(command)[2:]) == 0
     text = capsys.readouterr().out

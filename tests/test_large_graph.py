@@ -24,7 +24,6 @@ def arguments(out: Path, *more: str) -> list[str]:
 
 
 def trained(out: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return the statistics and the last state of a run."""
     folder = out / "r-sample/cora-kmip/0"
     lines = [line for split in ("train", "val", "test") for line in read_stats(folder, split)]
     numbers = [{key: value for key, value in line.items() if not key.startswith(("time", "eta"))} for line in lines]
@@ -40,7 +39,6 @@ def assert_same(out: Path, other: Path) -> None:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where training on the whole graph in one process left its results."""
     out = tmp_path_factory.mktemp("whole")
     assert main.run(arguments(out, *EXACT)) == 0
     return out

@@ -39,7 +39,6 @@ def load(name: str, *argv: str, edges: str = "") -> None:
 
 
 def sample(tmp_path: Path) -> Batch:
-    """Return some graphs of the sample as the config asks for them."""
     cfg.dataset.sample, cfg.dataset.dir = True, str(tmp_path)
     graphs = load_dataset("sklearn", "digits", str(tmp_path)).graphs
     return Batch.from_data_list([graphs[number] for number in (0, 1, 2)])

@@ -55,8 +55,8 @@ NCI1 = COMMON | {
     "gt": GT | {"layers": 2, "n_heads": 4, "dim_hidden": 64, "gamma": "1e-2"},
     "gnn": GNN | {"layers_post_mp": 2, "dim_inner": 64},
 }
-# As published it names an encoder that GraphGPS itself has not.
 BIG_BIRD = ZINC | {"model": ZINC["model"] | {"type": "BigBird"}}
+# As published BigBird's names an encoder that GraphGPS itself has not.
 UNKNOWN_ENCODER = {"node_encoder_name": "ZINCNode+LapPE", "node_encoder_num_types": 0}
 
 
@@ -118,7 +118,6 @@ GRAPHORMER_FILES = {
 
 
 def assembled(folder: Path, content: dict[str, Any], *argv: str) -> Parts:
-    """Return data and model of a file with this content."""
     file = folder / "public.yaml"
     file.write_text(yaml.safe_dump(content))
     load_config(cfg, file, ["dataset.sample", "True", "num_threads", "1", *argv])

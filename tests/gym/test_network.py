@@ -53,7 +53,7 @@ def test_layers_under_our_names_read_their_own_settings() -> None:
     assert (conv.use_edge_attr, conv.conv.heads) == (True, 4)
 
 
-def test_dropout_of_custom_gnn_stands_where_the_public_codes_have_it() -> None:
+def test_dropout_of_custom_gnn_is_where_the_public_codes_have_it() -> None:
     configure(DATA | {"gnn.layer_type": "gineconv", "gnn.dropout": 0.3})
     layer = build_network("custom_gnn", 5, 3).layers[0]
     assert layer.dropout.p == 0.3
@@ -88,12 +88,8 @@ def test_hidden_rows_of_heads_have_length_one_where_the_config_says_so() -> None
 
 
 def test_input_layers_normalise_rows_as_the_config_says_in_every_network() -> None:
-    layers = {
-        "SANTransformer": "SANLayer",
-        "GECO": "GECO",
-        "Spexphormer": "ScoreEstimator",
-        "Exphormer": "ScoreEstimator",
-    }
+    layers = {"SANTransformer": "SANLayer", "GECO": "GECO"}
+    layers |= dict.fromkeys(("Spexphormer", "Exphormer"), "ScoreEstimator")
     for network in components("network").keys() - {"GCN", "GAT", "PPGT", "BaseGraphNet"}:  # which have no input layers
         for is_unit in (True, False):
             layer_type = layers.get(network, "GCN")

@@ -12,13 +12,7 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 from yacs.config import CfgNode
 
-from graphgps_kmip.gym.network_building import (
-    NARROWEST,
-    WIDEST,
-    build_network,
-    count_parameters,
-    with_width,
-)
+from graphgps_kmip.gym.network_building import NARROWEST, WIDEST, build_network, count_parameters, with_width
 from graphgps_kmip.gym.parameter_count import count_layers, parameter_table
 from graphgps_kmip.model import FeatureEncoder, GPSLayer, GPSModel, GraphHead
 from graphgps_kmip.mpnn import GAT, GatedGCN, GATv2
@@ -115,17 +109,6 @@ def built(name: str, settings: dict[str, Any]) -> nn.Module:
     return build_network(name, 5, 2)
 
 
-def test_components_have_the_names_of_their_modules_and_each_parameter_counts_once() -> None:
-    settings = {"gt.layer_type": "GatedGCN+GINE+kMIP", "dataset.edge_encoder": True, "gt.kmip.dim_kq": 3}
-    model = built("GPSModel", settings)
-    once, layers = count_layers(model)
-    assert once == {"encoder.node": 48, "encoder.edge": 24, "head.mlp": 90}
-    assert layers[0].keys() >= {"local GatedGCN", "local GINE", "attention KMIPAttention", "local_norm", "ffn_norm"}
-    assert layers[0] == layers[1]
-    assert layers[0]["attention KMIPAttention"] == 2 * (2 * 3 * 8 + 2 * 3) + 8 * 8 + 8
-    assert sum(once.values()) + sum(sum(layer.values()) for layer in layers) == count(model)
-
-
 def test_what_the_first_layer_has_for_all_layers_is_counted_once() -> None:
     model = built("GPSModel", {"gt.layer_type": "GCN+Exphormer", "prep.exp": True, "prep.num_virt_node": 3})
     once, layers = count_layers(model)
@@ -145,13 +128,6 @@ def test_parts_of_ones_own_are_counted_too() -> None:
     assert (once["encoder.node"], once["encoder.node_norm"]) == (12, 8)
     assert (counts["attention Mine"], counts["local GATv2"]) == (12, count(GATv2(4)))
     assert sum((once | counts).values()) == count(model)
-
-
-def test_an_encoding_beside_the_features_is_counted_apart() -> None:
-    settings = {"dataset.node_encoder_name": "LinearNode+LapPE", "posenc_LapPE.enable": True}
-    settings |= {"posenc_LapPE.model": "DeepSet", "posenc_LapPE.dim_pe": 4, "posenc_LapPE.layers": 2}
-    once, _ = count_layers(built("custom_gnn", settings))
-    assert (once["encoder.node LinearNodeEncoder"], once["encoder.node LapPEEncoder"]) == (24, 60)
 
 
 def test_layers_that_differ_are_counted_one_by_one() -> None:

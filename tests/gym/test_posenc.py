@@ -121,7 +121,7 @@ def test_a_mistake_is_one_line(name: str, argv: tuple[str, ...], line: str) -> N
         start()
 
 
-def test_the_public_defaults_stand() -> None:
+def test_the_defaults_are_the_public_ones() -> None:
     load("LinearNode")
     assert (cfg.posenc_LapPE.eigen.laplacian_norm, cfg.posenc_LapPE.eigen.max_freqs) == ("sym", 10)
     assert cfg.posenc_ElstaticSE.kernel.times_func == "range(10)"
@@ -151,7 +151,7 @@ def test_every_encoding_of_edges_takes_its_columns_beside_their_features(name: s
     assert all(parameter.grad is not None for parameter in module.parameters())
 
 
-def test_edges_carry_their_resistances_and_the_probabilities_of_walks(tmp_path: Path) -> None:
+def test_edges_have_their_resistances_and_the_probabilities_of_walks(tmp_path: Path) -> None:
     load("LinearNode", edges="DummyEdge+ERE+RWSEEdge")
     for graph in sample(tmp_path).to_data_list():
         resistances = edge_resistances(graph.edge_index, graph.num_nodes)[:, None].float()
@@ -160,7 +160,7 @@ def test_edges_carry_their_resistances_and_the_probabilities_of_walks(tmp_path: 
         torch.testing.assert_close(graph.edge_pestat_RWSEEdge, walks)
 
 
-def test_a_batch_norm_stands_between_features_and_walks_of_edges_only() -> None:
+def test_a_batch_norm_is_between_features_and_walks_of_edges_only() -> None:
     load("LinearNode", "dataset.edge_encoder_num_types", "5", edges="TypeDictEdge+RWSEEdge")
     module = edge_encoder(plan_of(), "TypeDictEdge+RWSEEdge", 12)
     assert module[0].encoder.weight.shape == (5, 8)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -114,17 +113,9 @@ def test_a_dialect_or_a_quirk_of_the_wrong_type_is_one_line() -> None:
 class Mine(nn.Module):
     """An attention of a user."""
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        dropout: float = 0.0,
-        *,
-        reach: int = 3,
-        share: Annotated[float, Range(0, 1)] = 0.5,
-    ) -> None:
+    def __init__(self, dim: int, *, reach: int = 3, share: Annotated[float, Range(0, 1)] = 0.5) -> None:
         super().__init__()
-        self.options = (dim, num_heads, dropout, reach, share)
+        self.options = dim, reach, share
 
 
 @pytest.mark.usefixtures("own_registry")
@@ -157,13 +148,6 @@ def test_seeds_counted_up_by_repeat_stay_in_range() -> None:
     assert len(planned_runs(2)) == 2
     with pytest.raises(ConfigError, match="--repeat 3 from seed 4294967294"):
         planned_runs(3)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> None:
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 ERN = "dataset.node_encoder_name LinearNode+ERN posenc_ERN.enable True posenc_ERN.dim_pe 8".split()

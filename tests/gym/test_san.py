@@ -52,7 +52,7 @@ def test_the_keys_of_the_config_reach_the_layers() -> None:
         ({"gt.secondary_edges": "expander_edge_index"}, "expander"),
     ],
 )
-def test_both_public_keys_say_which_pairs_stand_beside_the_edges(settings: dict[str, Any], pairs: str) -> None:
+def test_both_public_keys_say_which_pairs_join_the_edges(settings: dict[str, Any], pairs: str) -> None:
     configure(SAN | settings)
     assert build_network("SANTransformer", 5, 3).layers[0].attention[0].secondary_edges == pairs
 

@@ -1,7 +1,6 @@
 """Graph transformers with k-MIP attention. Importing this package alone loads no component and registers nothing.
 
-``import graphgps_kmip.gym`` registers every component with torch_geometric.graphgym. `batch_of`, `create_model`,
-`load_model`, `register` and `register_attention` are loaded when they are first used.
+``import graphgps_kmip.gym`` registers every component with torch_geometric.graphgym.
 """
 
 from __future__ import annotations
@@ -11,8 +10,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# Name -> module that has it.
-_LAZY = {
+_LAZY = {  # name -> module that has it, loaded when it is first used
     "batch_of": "graphgps_kmip.networks.create_model",
     "create_model": "graphgps_kmip.networks.create_model",
     "load_model": "graphgps_kmip.gym.trained",

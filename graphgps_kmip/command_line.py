@@ -53,14 +53,7 @@ def _next_flag(args: argparse.Namespace) -> int | None:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse what can never become a config, before anything is imported that takes seconds.
-
-    A key that is there twice is left to the config's loading, which warns of it.
-
-    Raises:
-        ConfigError: the YAML file is missing, unreadable, not valid or not given; the tail is not keys and values; or
-            ``--mark_done`` would rename the package's own file.
-    """
+    """Raise a ConfigError for what can never become a config, before anything is imported that takes seconds."""
     if args.cfg_file is None and args.list is None and not args.data:
         raise ConfigError("--cfg is missing: give a YAML file, such as configs/quickstart/digits-kmip.yaml (or --list)")
     if args.cfg_file is not None:
@@ -68,7 +61,7 @@ def check(args: argparse.Namespace) -> None:
         if args.mark_done and file != args.cfg_file:
             raise ConfigError(f"--mark_done: {file} is the package's own file: copy it here, or leave the flag out")
         if not file.is_fifo():  # as of `--cfg <(...)`, which can be read once
-            read_yaml(file, "--cfg", on_duplicate=lambda *_: None)
+            read_yaml(file, "--cfg", on_duplicate=lambda *_: None)  # loading the config warns of it
     if args.list is None:
         list(parse_overrides(args.opts, lambda *_: None))
 

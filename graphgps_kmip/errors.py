@@ -1,8 +1,6 @@
 """Exception types for mistakes that a user can fix: each message is one line with what is wrong, where, how to fix it.
 
-The command line decides by these types alone: a `UserError`, an `OSError` or a lack of memory is printed as one line,
-anything else is a bug and keeps its traceback. The only argument is the message, so that they pass through pickle, from
-DataLoader workers and process pools.
+Their only argument is the message, so that they pass through pickle.
 """
 
 from __future__ import annotations
@@ -66,7 +64,6 @@ class OutOfMemory(RunError, RuntimeError):
 # What the allocators of CUDA, of the CPU (Linux, Windows) and of KeOps say, in lower case, in a plain RuntimeError.
 NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "std::bad_alloc")
 
-# What torch's backends say in a process that waits for one that has ended.
 _NO_PARTNER = ("Connection closed by peer", "Connection reset by peer", "remote process exited")
 
 

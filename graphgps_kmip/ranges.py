@@ -1,8 +1,6 @@
 """Allowed values of settings: ranges, choices and lengths, declared with the default that they belong to.
 
-In a component's signature a rule is an annotation, ``k: Annotated[int, Range(1)] = 10``; in a table of config keys it
-is part of the default, ``"gt.layers": Default(3, LAYERS)``. ``str(rule)`` says what a rule allows, and `refusal` why it
-refuses a value. Rules do not convert: types are those of the default.
+``str(rule)`` says what a rule allows, and `refusal` why it refuses a value. Rules do not convert.
 """
 
 from __future__ import annotations
@@ -43,15 +41,7 @@ def default_of(entry: Any) -> Any:
 
 @dataclass(frozen=True)
 class Range:
-    """Numbers from ``low`` to ``high``, finite.
-
-    Args:
-        low: smallest allowed number. None: any.
-        high: largest allowed number. None: any finite one.
-        above: ``low`` itself is not allowed.
-        below: ``high`` itself is not allowed.
-        whole: whole numbers only.
-    """
+    """Finite numbers from ``low`` to ``high``, without ``low`` itself if ``above``, without ``high`` if ``below``."""
 
     low: float | None = None
     high: float | None = None
@@ -141,13 +131,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Each:
-    """A list whose entries all satisfy one rule.
-
-    Args:
-        rule: of the entries.
-        low: smallest allowed length.
-        high: largest allowed length.
-    """
+    """A list of ``low`` to ``high`` entries that all satisfy one rule."""
 
     rule: Rule
     low: int = 0

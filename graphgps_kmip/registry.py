@@ -1,14 +1,6 @@
 """Component registry: `register` and `lookup` of attentions, message passing layers, encodings, heads, losses, metrics.
 
-One convention for every kind of `KINDS`, for this package's components and for those of a user's file alike::
-
-    @register("attention", "Mine")
-    class MyAttention(nn.Module): ...
-
-    register("metric", "mape", mape, tasks=("regression",), maximize=False)
-
-The keyword-only arguments of a component are its options, the first line of its docstring is its summary, and what only
-its kind has (an attention's promises, the direction of a metric) is in `Spec.traits`.
+The keyword-only arguments of a component are its options, the first line of its docstring is its summary.
 """
 
 from __future__ import annotations
@@ -86,12 +78,11 @@ class Kind:
     Args:
         title (str): Heading in ``--list``.
         key (str): Config key that names the components.
-        group (str, optional): Config group of a component's options; ``{}`` stands for its name in lower case, ``{!s}``
-            for the name as it is. (default: none, the options come from elsewhere)
+        group (str, optional): Config group of a component's options, with ``{}`` for its name in lower case or
+            ``{!s}`` for its name. (default: none, the options come from elsewhere)
         traits (type, optional): Type of `Spec.traits`. (default: `NoTraits`)
         part (bool, optional): Names are joined by a plus, so that none may have one. (default: ``False``)
-        given (tuple[str], optional): Keyword-only arguments whose values come from other keys or from the data; a
-            component takes those that it needs. (default: ``()``)
+        supplied (tuple[str], optional): Keyword-only arguments whose values come from elsewhere. (default: ``()``)
     """
 
     title: str
@@ -99,22 +90,22 @@ class Kind:
     group: str = ""
     traits: type = NoTraits
     part: bool = False
-    given: tuple[str, ...] = ()
+    supplied: tuple[str, ...] = ()
 
 
-# gt.n_heads, posenc_EquivStableLapPE.enable, and keys of prep
 _BRANCH_ARGUMENTS = ("heads", "equivstable_pe", "num_virt_node", "add_edge_index", "use_exp_edges")
 _NODES, _EDGES = "dataset.node_encoder_name", "dataset.edge_encoder_name"
+_OF_NODES, _OF_EDGES = ("plan", "dim_in", "num_types"), ("plan", "edge_dim", "num_types")
 _HEAD_ARGUMENTS = ("plan", "num_layers", "pooling", "dropout", "act")
 KINDS: dict[str, Kind] = {
-    "attention": Kind("attention", "gt.layer_type", "gt.{}", AttentionTraits, part=True, given=_BRANCH_ARGUMENTS),
-    "message_passing": Kind("message passing", "gt.layer_type", "gt.{}", part=True, given=_BRANCH_ARGUMENTS),
-    "network": Kind("network", "model.type", "network.{}", given=("plan",)),
-    "node_encoder": Kind("node encoder", _NODES, "node_encoder.{}", part=True, given=("plan", "dim_in", "num_types")),
-    "edge_encoder": Kind("edge encoder", _EDGES, "edge_encoder.{}", part=True, given=("plan", "edge_dim", "num_types")),
-    "encoding": Kind("encoding", _NODES, "posenc_{!s}", part=True, given=("name",)),
+    "attention": Kind("attention", "gt.layer_type", "gt.{}", AttentionTraits, part=True, supplied=_BRANCH_ARGUMENTS),
+    "message_passing": Kind("message passing", "gt.layer_type", "gt.{}", part=True, supplied=_BRANCH_ARGUMENTS),
+    "network": Kind("network", "model.type", "network.{}", supplied=("plan",)),
+    "node_encoder": Kind("node encoder", _NODES, "node_encoder.{}", part=True, supplied=_OF_NODES),
+    "edge_encoder": Kind("edge encoder", _EDGES, "edge_encoder.{}", part=True, supplied=_OF_EDGES),
+    "encoding": Kind("encoding", _NODES, "posenc_{!s}", part=True, supplied=("name",)),
     "dataset": Kind("data set", "dataset.format"),
-    "head": Kind("head", "gnn.head", "head.{}", given=_HEAD_ARGUMENTS),
+    "head": Kind("head", "gnn.head", "head.{}", supplied=_HEAD_ARGUMENTS),
     "pooling": Kind("pooling", "model.graph_pooling"),
     "activation": Kind("activation", "gnn.act"),
     "loss": Kind("loss", "model.loss_fun", "loss.{}", LossTraits),
@@ -163,7 +154,7 @@ class Spec:
     def options(self) -> dict[str, inspect.Parameter]:
         """Its keyword-only arguments by name, but those that come from elsewhere, see `Kind`."""
         row = KINDS[self.kind]
-        return options(self.component, row.given) if row.group and callable(self.component) else {}
+        return options(self.component, row.supplied) if row.group and callable(self.component) else {}
 
 
 def register(
@@ -177,8 +168,6 @@ def register(
 ) -> Any:
     """Register a component under a name, once and for all; also a decorator, ``@register("attention", "Mine")``.
 
-    Registering the same component again is harmless.
-
     Args:
         kind (str): A key of `KINDS`.
         name (str): Its name in YAML files.
@@ -191,8 +180,7 @@ def register(
         The component.
 
     Raises:
-        ConfigError: no such kind or trait, the name is taken by another component or is none that a YAML file can use,
-            or the component's options cannot be listed (``**kwargs``, no default).
+        ConfigError: no such kind or trait, a name that is taken or invalid, or options that cannot be listed.
     """
     row = look_up_kind(kind)
     if component is None:
@@ -228,12 +216,10 @@ def register(
 def register_attention(
     name: str,
     component: Callable[..., Any],
-    *,
-    breaks: tuple[str, ...] = (),
-    zero_grad: tuple[str, ...] = (),
+    **traits: Any,
 ) -> None:
     """Alias of ``register("attention", name, component, ...)``, for files of earlier versions."""
-    register("attention", name, component, breaks=breaks, zero_grad=zero_grad)
+    register("attention", name, component, **traits)
 
 
 def watch(watcher: Callable[[Spec], None]) -> None:
@@ -292,7 +278,7 @@ def build(
     spec: Spec,
     *positional: Any,
     settings: Mapping[str, Any],
-    given: Mapping[str, Any] = {},  # noqa: B006
+    supplied: Mapping[str, Any] = {},  # noqa: B006
 ) -> Any:
     """Return a new module.
 
@@ -300,12 +286,12 @@ def build(
         spec (Spec): What to build.
         *positional (Any): Arguments that every sibling takes.
         settings (Mapping): Values of its options by name: its config group.
-        given (Mapping, optional): Values of options that do not come from its group; those that it lacks are left out.
+        supplied (Mapping, optional): Values of options that do not come from its group; further ones are left out.
 
     Raises:
         ConfigError: a value that the component does not allow; names the config group.
     """
-    arguments = bind(spec.component, settings, spec.group, given)
+    arguments = bind(spec.component, settings, spec.group, supplied)
     keys = {"num_heads": "gt.n_heads", "dropout": f"gt.{getattr(spec.traits, 'dropout', 'dropout')}"}
     with naming_group(spec.group, keys):
         return spec.component(*positional, **arguments)
@@ -313,12 +299,7 @@ def build(
 
 @contextmanager
 def naming_group(group: str, arguments: Mapping[str, str] = {}) -> Iterator[None]:  # noqa: B006
-    """Raise a component's `InputError` again as a `ConfigError` that names the config group of its arguments.
-
-    Args:
-        group (str): Full key of the component's config group.
-        arguments (Mapping, optional): Name of an argument -> config key, of those that do not come from the group.
-    """
+    """Raise a component's `InputError` as a `ConfigError` that names the group, or key, of its ``arguments``."""
     try:
         yield
     except InputError as error:

@@ -215,9 +215,9 @@ def select_tables(args: argparse.Namespace) -> Iterator[tuple[Experiment, dict[s
     from graphgps_kmip.report.result_table import experiment_tables
 
     every, printed = experiments(args), load_printed(*folders("printed"))
+    options = (ROOT / args.out, hash_of, args.sample, args.published)
     for experiment in [select(every, key) for key in args.ids]:
-        tables = experiment_tables(experiment, every, printed, ROOT / args.out, hash_of, args.sample, args.published)
-        yield experiment, tables
+        yield experiment, experiment_tables(experiment, every, printed, *options)
 
 
 def select_jobs(args: argparse.Namespace) -> list[Job]:

@@ -1,7 +1,4 @@
-"""Options of a component from its signature: names, defaults, types and ranges of its keyword-only arguments.
-
-They are its config group, so that each default exists once.
-"""
+"""Options of a component from its signature: names, defaults, types and ranges of its keyword-only arguments."""
 
 from __future__ import annotations
 
@@ -17,8 +14,8 @@ from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.ranges import Rule, optional, refusal
 
 
-def options(component: Callable[..., Any], given: Collection[str] = ()) -> dict[str, inspect.Parameter]:
-    """Return the keyword-only arguments of a component by name, but those of ``given``, which come from elsewhere.
+def options(component: Callable[..., Any], supplied: Collection[str] = ()) -> dict[str, inspect.Parameter]:
+    """Return the keyword-only arguments of a component by name, but those that are supplied, not set in its group.
 
     Raises:
         ConfigError: one of them has no default, or the component takes ``**kwargs`` (its options could not be listed).
@@ -27,7 +24,7 @@ def options(component: Callable[..., Any], given: Collection[str] = ()) -> dict[
     name = getattr(component, "__name__", repr(component))
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         raise ConfigError(f"{name} takes **kwargs: name its options as keyword-only arguments with defaults instead")
-    keywords = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in given}
+    keywords = {p.name: p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in supplied}
     for p in keywords.values():
         if p.default is p.empty:
             raise ConfigError(f"{name}: the keyword-only argument {p.name!r} needs a default, it is a config key")
@@ -38,7 +35,7 @@ def bind(
     component: Callable[..., Any],
     node: Mapping[str, Any],
     where: str,
-    given: Mapping[str, Any] = {},  # noqa: B006
+    supplied: Mapping[str, Any] = {},  # noqa: B006
 ) -> dict[str, Any]:
     """Return the keyword arguments that a config group gives a component.
 
@@ -46,14 +43,14 @@ def bind(
         component: class or function whose group ``node`` is.
         node: the group, possibly with overridden values.
         where: the group's full key, such as ``gt.kmip``, named in errors.
-        given: values of options that do not come from the group; further ones are left out.
+        supplied: values of options that do not come from the group; further ones are left out.
 
     Raises:
         ConfigError: a value does not have the annotated type. Ranges are checked where settings are read.
     """
     hints = _hints(component)
     names = [p.name for p in inspect.signature(component).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    values = {name: given[name] if name in given else node[name] for name in names}
+    values = {name: supplied[name] if name in supplied else node[name] for name in names}
     for name, value in values.items():
         if name in hints and not _fits(value, hints[name]):
             expected = str(hints[name]).replace("<class '", "").replace("'>", "")
@@ -63,10 +60,7 @@ def bind(
 
 @functools.cache
 def rules_of(component: Callable[..., Any]) -> dict[str, Rule]:
-    """Return the rules that annotations declare for a component's arguments, ``k: Annotated[int, Range(1)] = 10``.
-
-    An argument without one may have any value of its type.
-    """
+    """Return the rules that annotations declare for a component's arguments, ``k: Annotated[int, Range(1)] = 10``."""
     rules = {}
     for name, hint in _hints(component, include_extras=True).items():
         rule = next((extra for extra in getattr(hint, "__metadata__", ()) if hasattr(extra, "allows")), None)
@@ -96,7 +90,6 @@ def _hints(component: Callable[..., Any], include_extras: bool = False) -> dict[
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Return whether a config value fits an annotation; an annotation that is no plain type is not checked."""
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return any(_fits(value, member) for member in typing.get_args(hint))
     if hint is float:
@@ -105,4 +98,4 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
     if hint in (str, bool, type(None)):
         return isinstance(value, hint)
-    return True
+    return True  # no plain type

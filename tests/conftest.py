@@ -45,6 +45,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
+def graphgym_registries() -> Iterator[None]:
+    """Let what a test registers with GraphGym, and the handlers of its log, end with it; its config is open again."""
+    import graphgps_kmip.gym.experiment  # noqa: F401
+
+    graphgym = sys.modules["torch_geometric.graphgym.register"]
+    registries = [value for name, value in vars(graphgym).items() if name.endswith("_dict")]
+    before, handlers = [dict(registry_dict) for registry_dict in registries], logging.root.handlers[:]
+    yield
+    logging.root.handlers = handlers
+    for registry_dict, entries in zip(registries, before, strict=True):
+        registry_dict.clear()
+        registry_dict.update(entries)
+    sys.modules["graphgps_kmip.gym"].cfg.defrost()
+
+
+@pytest.fixture
 def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let what a test registers end with it, its groups in GraphGym's config included."""
     import graphgps_kmip.gym.experiment  # noqa: F401 (or what it registers would end with the first test that loads it)

@@ -1,8 +1,6 @@
 """Where the host waits for the device in a training step and an evaluation step of models, on a simulated device.
 
-One batch of a config's training data and one of its validation data (of the sample, where the data needs files) go
-through the model, the loss and, in training, the backward pass. Counted is each place where a GPU would make the host
-wait. Copies and the optimizer's step are not counted.
+Copies and the optimizer's step are not counted.
 """
 
 from __future__ import annotations
@@ -31,13 +29,7 @@ OF_A_PASS = ("torch.stack(sums).cpu()", "torch.tensor([len(true) ", "session.opt
 
 
 class Steps(NamedTuple):
-    """What the steps of a config gave.
-
-    Args:
-        waits (dict[str, Waits]): what the host would wait for, by split.
-        loss (float): loss of the evaluation step on the simulated device.
-        loss_on_cpu (float): that of the same model and batch on the CPU.
-    """
+    """What the host would wait for, by split, and the loss of the evaluation step."""
 
     waits: dict[str, Waits]
     loss: float
@@ -45,7 +37,6 @@ class Steps(NamedTuple):
 
 
 def steps_of(config: Path) -> Steps:
-    """Take one evaluation step and one training step of a config."""
     sample = "False" if config.parent.name in OWN_DATA else "True"
     load_config(cfg, config, ["num_threads", "1", "train.batch_size", "4", "dataset.sample", sample])
     with configured(planned_runs(1)[0]):

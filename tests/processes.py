@@ -1,9 +1,7 @@
 """What tests start and wait for: processes, with one limit for all that only ends what hangs.
 
-The limit says nothing about speed. A test that measures counts processor time; every wait is for a condition.
-
-A new process takes five seconds of processor time to import torch and torch_geometric. `preloaded` forks one that has
-imported them, and nothing of this project, off a server; `python` starts a new one, where the start itself is tested.
+`preloaded` forks a process that has imported torch, which takes seconds, and nothing of this project off a server;
+`python` starts a new one, where the start itself is tested.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ print(json.dumps(statuses))
 
 # What takes seconds to import, and no module that a test looks for in sys.modules (ours, GraphGym, yacs, ogb).
 LIBRARIES = "torch, torch_geometric.datasets, lightning_fabric, torchmetrics, sklearn.model_selection, pandas"
-# Reads a line with requests {words, cwd, env, files}, and answers with the ids of their processes, which run side by
+# Reads a line with requests {argv, cwd, env, files}, and answers with the ids of their processes, which run side by
 # side, and with their exit statuses. A child leaves the loop and goes to the end of the module, as any process does.
 SERVER = """
 import gc, json, os, runpy, sys, tempfile
@@ -75,7 +73,7 @@ os.chdir(request["cwd"])
 os.environ.clear()
 os.environ.update(request["env"])
 tempfile.tempdir = None  # a library has asked for it, and TMPDIR may be another one now
-kind, *rest = request["words"]
+kind, *rest = request["argv"]
 first = os.path.dirname(os.path.abspath(kind)) if kind.endswith(".py") else "" if kind == "-c" else os.getcwd()
 sys.path[:] = [first, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *places]
 if kind == "-c":
@@ -93,24 +91,17 @@ else:
 
 
 def run(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end in the project's folder and return what it printed.
-
-    Args:
-        command: its words.
-        options: those of `subprocess.run`, in place of cwd, the captured text and the limit that are set here.
-    """
-    given: dict[str, Any] = {"cwd": ROOT, "capture_output": True, "text": True, "check": False, "timeout": HANGS}
-    return subprocess.run(command, **given | options)
+    """Run a command to its end in the folder of the project; ``options`` as of `subprocess.run`."""
+    defaults: dict[str, Any] = {"cwd": ROOT, "capture_output": True, "text": True, "check": False, "timeout": HANGS}
+    return subprocess.run(command, **defaults | options)
 
 
-def python(*words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
-    """Run this Python with these words, see `run`."""
-    return run([sys.executable, *words], **options)
+def python(*argv: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    return run([sys.executable, *argv], **options)
 
 
 @functools.cache
 def _server() -> subprocess.Popen[bytes]:
-    """Start the server of this process, whose children have `LIBRARIES` loaded; it ends with this process."""
     command = [sys.executable, "-c", SERVER, LIBRARIES]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 0}  # as select sees them
     server = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"OMP_NUM_THREADS": "1"}, **pipes)
@@ -119,7 +110,6 @@ def _server() -> subprocess.Popen[bytes]:
 
 
 def _answer(server: subprocess.Popen[bytes]) -> list[int] | None:
-    """Return the next line of the server, None if it takes longer than the limit."""
     assert server.stdout is not None
     if not select.select([server.stdout], [], [], HANGS)[0]:
         return None
@@ -129,17 +119,16 @@ def _answer(server: subprocess.Popen[bytes]) -> list[int] | None:
 
 
 def _serve(
-    words: Sequence[str | Path], cwd: str | Path, environments: Sequence[Mapping[str, str]]
+    argv: Sequence[str | Path], cwd: str | Path, environments: Sequence[Mapping[str, str]]
 ) -> list[subprocess.CompletedProcess[str]]:
-    """Let the server run words side by side, once in each environment, and wait for all."""
-    if words[0] not in ("-c", "-m") and not str(words[0]).endswith(".py"):
-        raise ValueError(f"preloaded({words[0]!r}): must start with -c, -m or a script: use python for options")
+    if argv[0] not in ("-c", "-m") and not str(argv[0]).endswith(".py"):
+        raise ValueError(f"preloaded({argv[0]!r}): must start with -c, -m or a script: use python for options")
     server = _server()
     with tempfile.TemporaryDirectory() as folder:
         files = [
             [os.devnull, f"{folder}/{number}.out", f"{folder}/{number}.err"] for number in range(len(environments))
         ]
-        shared = {"words": [str(word) for word in words], "cwd": str(cwd)}
+        shared = {"argv": [str(word) for word in argv], "cwd": str(cwd)}
         each = [shared | {"env": dict(env), "files": three} for env, three in zip(environments, files, strict=True)]
         assert server.stdin is not None
         server.stdin.write(json.dumps(each).encode() + b"\n")
@@ -150,55 +139,42 @@ def _serve(
             for child in children:
                 os.killpg(child, signal.SIGKILL)
             _answer(server)
-            raise subprocess.TimeoutExpired(list(words), HANGS)
+            raise subprocess.TimeoutExpired(list(argv), HANGS)
         texts = [[Path(file).read_text() for file in three[1:]] for three in files]
     ended = zip(statuses, texts, strict=True)
-    return [subprocess.CompletedProcess(list(words), status, *both) for status, both in ended]
+    return [subprocess.CompletedProcess(list(argv), status, *both) for status, both in ended]
 
 
 def preloaded(
-    *words: str | Path, cwd: str | Path = ROOT, env: Mapping[str, str] | None = None, check: bool = False
+    *argv: str | Path, cwd: str | Path = ROOT, env: Mapping[str, str] | None = None, check: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run these words as `python` does, in a process in which libraries are imported but no module of this project.
+    """Run a script, ``-m module`` or ``-c code`` in a process that has imported libraries, but nothing of this project.
 
-    Variables that Python or a library reads as it loads (``OMP_NUM_THREADS``, ``TRITON_INTERPRET``) have no effect
-    here, and the words must be a script, ``-m module`` or ``-c code``: anything else needs `python`.
-
-    Args:
-        words: what follows the name of the interpreter.
-        cwd: folder that it starts in.
-        env: its environment, by default that of this process.
-        check: whether another exit status than 0 raises.
+    Variables that a library reads as it loads (``OMP_NUM_THREADS``, ``TRITON_INTERPRET``) have no effect here.
     """
-    (done,) = _serve(words, cwd, [env or os.environ])
+    (done,) = _serve(argv, cwd, [env or os.environ])
     if check:
         done.check_returncode()
     return done
 
 
-def preloaded_at_once(count: int, *words: str | Path) -> list[subprocess.CompletedProcess[str]]:
-    """Run these words as `preloaded` does, in several processes side by side."""
-    return _serve(words, ROOT, [os.environ] * count)
+def preloaded_at_once(count: int, *argv: str | Path) -> list[subprocess.CompletedProcess[str]]:
+    return _serve(argv, ROOT, [os.environ] * count)
 
 
-def preloaded_ranks(world: int, *words: str | Path) -> list[subprocess.CompletedProcess[str]]:
-    """Run these words in each rank of a process group, preloaded, with the environment that torchrun sets."""
+def preloaded_ranks(world: int, *argv: str | Path) -> list[subprocess.CompletedProcess[str]]:
+    """Run each rank of a process group, preloaded, with the environment that torchrun sets."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     shared = {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     shared |= {"TORCHELASTIC_RUN_ID": "test", "PYTHONPATH": ROOT}
     ranks = [shared | {"RANK": rank, "LOCAL_RANK": rank} for rank in range(world)]
-    return _serve(words, ROOT, [os.environ | {key: str(value) for key, value in rank.items()} for rank in ranks])
+    return _serve(argv, ROOT, [os.environ | {key: str(value) for key, value in rank.items()} for rank in ranks])
 
 
 def forked(preload: str, codes: Sequence[str]) -> list[subprocess.CompletedProcess[str]]:
-    """Run each code in a process of its own, all forked from one that has run `preload`: imports are waited for once.
-
-    Args:
-        preload: code that runs once, first, in a `preloaded` process; it should only import.
-        codes: code of each process, which finds the state that `preload` left and nothing of the others.
-    """
+    """Run each code in a process of its own, all forked from one that has run `preload`, which should only import."""
     with tempfile.TemporaryDirectory() as folder:
         statuses = preloaded("-c", FORKING, folder, preload, *codes, check=True).stdout.splitlines()[-1]
         files = [[Path(folder, f"{number}.{stream}") for stream in (1, 2)] for number in range(len(codes))]
@@ -210,7 +186,6 @@ def forked(preload: str, codes: Sequence[str]) -> list[subprocess.CompletedProce
 
 
 def wait_for(true: Callable[[], object]) -> None:
-    """Wait until something holds."""
     until = time.monotonic() + HANGS
     while not true():
         assert time.monotonic() < until, "waited too long"

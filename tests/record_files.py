@@ -21,14 +21,7 @@ Record = dict[str, np.ndarray]
 
 
 def record(name: str) -> Record:
-    """Return the arrays of one record.
-
-    Args:
-        name: ``<kind>/<record>``, such as ``B_layers/gps_GINE_None_batch_norm_relu_b3``.
-
-    Raises:
-        KeyError: no such record; it is never skipped, for all of them are in the repository.
-    """
+    """Return the arrays of ``<kind>/<record>``; a KeyError if there is none, for all of them are in the repository."""
     kind, _, name = name.partition("/")
     return {key: array.copy() for key, array in kind_of_records(kind)[name].items()}
 
@@ -40,7 +33,6 @@ def kind_of_records(kind: str) -> dict[str, Record]:
 
 
 def read(path: Path) -> dict[str, Record]:
-    """Return the records of a file by name."""
     content = lzma.decompress(path.read_bytes())
     start = 8 + int.from_bytes(content[:8], "little")
     header = json.loads(content[8:start])

@@ -13,12 +13,10 @@ TOLERANCE = 1e-9  # float64 sums in another order
 
 
 def load(name: str) -> dict[str, Tensor]:
-    """Return the arrays of one record as tensors."""
     return {key: torch.from_numpy(array) for key, array in arrays_of(name).items()}
 
 
 def part(record: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the arrays below a prefix, without it."""
     return {key.removeprefix(f"{prefix}/"): value for key, value in record.items() if key.startswith(f"{prefix}/")}
 
 
@@ -50,12 +48,12 @@ def check(
         outputs = forward(inputs)
         sum((outputs[key] * record[f"cot/{key}"]).sum() for key in expected).backward()
         results = {f"{mode}/out/{key}": outputs[key] for key in expected}
-        ours = dict(module.named_parameters()) | dict(module.named_buffers())
+        tensors = dict(module.named_parameters()) | dict(module.named_buffers())
         results |= {f"{mode}/grad_in/{key}": _gradient(inputs[key]) for key in part(record, f"{mode}/grad_in")}
         results |= {
-            f"{mode}/grad_param/{key}": _gradient(ours[rename(key)]) for key in part(record, f"{mode}/grad_param")
+            f"{mode}/grad_param/{key}": _gradient(tensors[rename(key)]) for key in part(record, f"{mode}/grad_param")
         }
-        results |= {f"{mode}/state_after/{key}": ours[rename(key)] for key in part(record, f"{mode}/state_after")}
+        results |= {f"{mode}/state_after/{key}": tensors[rename(key)] for key in part(record, f"{mode}/state_after")}
         for key, value in results.items():
             torch.testing.assert_close(
                 value, record[key], rtol=TOLERANCE, atol=TOLERANCE, msg=lambda text, key=key: f"{key}: {text}"

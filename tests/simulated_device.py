@@ -68,7 +68,7 @@ def counting() -> Iterator[Waits]:
 
 
 class _BeforeTheBackend(TorchDispatchMode):
-    """Sees whole operators, such as ``arange``, of which a backend sees parts that resize what they are given."""
+    """Sees whole operators, such as ``arange``, of which a backend sees parts that resize their arguments."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:  # noqa: ARG002
         return _run(func, args, kwargs or {})
@@ -88,7 +88,6 @@ class SimulatedTensor(Tensor):
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> SimulatedTensor:
-        """Wrap a tensor on the CPU."""
         return Tensor._make_wrapper_subclass(
             cls, inner.size(), strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype,
             device=torch.device(NAME, 0),
@@ -102,50 +101,45 @@ class SimulatedTensor(Tensor):
         return self.cpu().tolist()
 
     def untyped_storage(self) -> torch.UntypedStorage:
-        """Return the memory of the values."""
         return self.inner.untyped_storage()
 
     def new_tensor(self, data: Any, **kwargs: Any) -> Tensor:
-        """Return the data on this device."""
         return _tensor(data, **{"dtype": self.dtype, "device": self.device} | kwargs)
 
     def __repr__(self) -> str:
-        """Return that of the values."""
         return f"Simulated({self.inner})"
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: Any = None) -> Any:  # noqa: ARG003
-        """Compute on the CPU."""
         return _run(func, args, kwargs or {})
 
 
 def _run(func: Any, args: tuple, kwargs: Mapping[str, Any]) -> Any:
-    """Compute on the CPU, and count."""
     if func in implementations:
         return implementations[func](*args, **kwargs)
     if _counting and _waits(func, args, kwargs):
         _counting[-1][str(func).removeprefix("aten.").removesuffix(".default"), place()] += 1
-    given, target = _is_on_device((args, kwargs)), kwargs.get("device")
+    on_device, target = _is_on_device((args, kwargs)), kwargs.get("device")
     moved = target is not None and torch.device(target).type == NAME
-    if not given and not moved:
+    if not on_device and not moved:
         return func(*args, **kwargs)
     inner_args, inner_kwargs = tree_map_only(SimulatedTensor, lambda tensor: tensor.inner, (args, kwargs))
     out = func(*inner_args, **(inner_kwargs | {"device": torch.device("cpu")} if moved else inner_kwargs))
     if target is not None and not moved:
         return out  # was moved to the CPU
     out = tree_map_only(Tensor, SimulatedTensor, out)
-    return return_and_correct_aliasing(func, args, kwargs, out) if given else out
+    return return_and_correct_aliasing(func, args, kwargs, out) if on_device else out
 
 
 def _waits(func: Any, args: tuple, kwargs: Mapping[str, Any]) -> bool:
-    given = _is_on_device((args, kwargs))
+    on_device = _is_on_device((args, kwargs))
     if func is aten._to_copy.default:
-        crosses = kwargs.get("device") is not None and (torch.device(kwargs["device"]).type == NAME) != given
+        crosses = kwargs.get("device") is not None and (torch.device(kwargs["device"]).type == NAME) != on_device
         return crosses and not kwargs.get("non_blocking", False)
     if func is aten.copy_.default:
         crosses = isinstance(args[0], SimulatedTensor) != isinstance(args[1], SimulatedTensor)
         return crosses and not (args[2] if len(args) > 2 else kwargs.get("non_blocking", False))
-    if not given:
+    if not on_device:
         return False
     if func in INDEXING:
         return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])

@@ -88,7 +88,6 @@ def head(file: Path) -> str:
 
 
 def built(file: Path) -> tuple[int, int]:
-    """Return width and number of parameters of the model, built as a run builds it."""
     load_config(cfg, ROOT / file, overrides(file))
     with configured(planned_runs(1)[0]):
         return size(assemble())
@@ -114,7 +113,6 @@ def size(parts: Parts) -> tuple[int, int]:
 
 
 def check_head(file: Path, numbers: tuple[int, int]) -> None:
-    """Compare width and number of parameters with what the head of a run of the paper says."""
     said = re.search(r"[Ww]idth (\d+)[ ,(]+([\d,]+) parameters", head(file))
     assert said is not None
     assert (int(said[1]), int(said[2].replace(",", ""))) == numbers

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
 from torch.utils.data import DataLoader, Dataset
 
 from graphgps_kmip import errors
-from graphgps_kmip.errors import ConfigError, DataError, InputError, UserError, is_users, one_line
+from graphgps_kmip.errors import DataError, InputError, UserError, is_users, one_line
 
 PACKAGE = Path(errors.__file__).parent
 TYPES = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, UserError)]
@@ -27,10 +25,6 @@ class BrokenData(Dataset):
         raise DataError(f"graph {index}: x is missing: DataError: add it")
 
 
-def refuse(key: str) -> None:
-    raise ConfigError(f"{key}: not allowed")
-
-
 @pytest.mark.parametrize("kind", TYPES, ids=lambda kind: kind.__name__)
 def test_every_type_comes_out_of_pickle_as_it_went_in(kind: type[UserError]) -> None:
     again = pickle.loads(pickle.dumps(kind("gt.layers: expected 1 or more")))
@@ -43,12 +37,6 @@ def test_an_error_in_a_dataloader_worker_keeps_its_type_and_its_one_line() -> No
         next(iter(DataLoader(BrokenData(), num_workers=1)))
     assert is_users(caught.value)
     assert one_line(caught.value) == "graph 0: x is missing: DataError: add it"
-
-
-def test_an_error_in_a_process_pool_keeps_its_type_and_its_one_line() -> None:
-    with ProcessPoolExecutor(1, get_context("fork")) as pool, pytest.raises(ConfigError) as caught:
-        pool.submit(refuse, "gt.k").result()
-    assert one_line(caught.value) == "gt.k: not allowed"
 
 
 def test_a_plain_valueerror_is_a_bug_wherever_it_was_raised() -> None:

@@ -27,7 +27,6 @@ SHORT = "optim.max_epoch 1 gt.layers 1 train.batch_size 256 num_threads 1".split
 
 @pytest.fixture(autouse=True)
 def everything_as_before(own_registry: None) -> Iterator[None]:  # noqa: ARG001
-    """Let neither components of the page, nor their modules, nor handlers of its log outlive a test."""
     modules, handlers = set(sys.modules), logging.root.handlers[:]
     yield
     logging.root.handlers = handlers
@@ -62,7 +61,7 @@ def test_the_comparison_of_the_page_works(
     (command,) = (command for command in commands() if "compare.py" in command)
     command = command.replace("--repeat 3", f"--repeat 1 --out_dir {tmp_path} --set {' '.join(SHORT)}")
     monkeypatch.chdir(ROOT)
-    monkeypatch.setattr(compare.subprocess, "call", lambda words: main.run(words[2:]))
+    monkeypatch.setattr(compare.subprocess, "call", lambda argv: main.run(argv[2:]))
     assert shlex.split(command)[:2] == ["python", "run/compare.py"]
     assert compare.main(shlex.split(command)[2:]) == 0
     text = capsys.readouterr().out
@@ -89,10 +88,6 @@ def test_an_example_stays_short(file: Path) -> None:
 def python_block(part: str) -> str:
     (block,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.S) if part in block)
     return block
-
-
-def test_the_page_shows_how_an_own_attention_gets_its_picture() -> None:
-    assert python_block("def attention_graph") in (ROOT / "examples/my_attention/my_attention.py").read_text()
 
 
 def test_the_lines_of_the_page_that_ask_for_the_learned_graph_work() -> None:
@@ -124,11 +119,16 @@ def test_an_own_attention_has_a_picture_if_it_has_an_attention_graph(
     assert ("has a method attention_graph" in capsys.readouterr().out) is not pictured
 
 
-@pytest.mark.parametrize("file", ["my_attention/digits-linear.yaml", "my_encoding/digits-clustering.yaml"])
-def test_the_page_shows_the_yaml_as_it_is(file: str) -> None:
-    blocks = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
-    assert any(block in (ROOT / "examples" / file).read_text() for block in blocks)
-
-
-def test_the_page_shows_the_encoding_as_it_is() -> None:
-    assert python_block("class Clustering") in (ROOT / "examples/my_encoding/my_encoding.py").read_text()
+@pytest.mark.parametrize(
+    ("file", "part"),
+    [
+        ("my_attention/my_attention.py", "def attention_graph"),
+        ("my_attention/digits-linear.yaml", "Linear"),
+        ("my_encoding/my_encoding.py", "class Clustering"),
+        ("my_encoding/digits-clustering.yaml", "posenc_Clustering"),
+    ],
+)
+def test_the_page_shows_a_file_as_it_is(file: str, part: str) -> None:
+    blocks = re.findall(r"```(?:python|yaml)\n(.*?)```", PAGE, re.S)
+    text = (ROOT / "examples" / file).read_text()
+    assert any(part in block and block in text for block in blocks)

@@ -51,13 +51,11 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 
 def sub_package(file: Path) -> str:
-    """Return the sub-package of a file, its own name for a module at the top."""
     return file.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 @functools.cache
 def imported(file: Path) -> set[str]:
-    """Return the full names that a file imports."""
     names = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
@@ -68,12 +66,11 @@ def imported(file: Path) -> set[str]:
 
 
 def own_imports(file: Path) -> set[str]:
-    """Return what a file imports of this package, without the package's name."""
     return {name.removeprefix("graphgps_kmip.") for name in imported(file) if name.startswith("graphgps_kmip.")}
 
 
 def outside(names: set[str], allowed: set[str]) -> list[str]:
-    return sorted(name for name in names if not any(name == one or name.startswith(f"{one}.") for one in allowed))
+    return sorted(name for name in names if not any(f"{name}.".startswith(f"{prefix}.") for prefix in allowed))
 
 
 @pytest.mark.parametrize("name", sorted({path.parent.name for path in PACKAGE.glob("*/__init__.py")} - BOTTOM))
@@ -90,9 +87,8 @@ def test_the_bottom_imports_nothing_above_itself() -> None:
 
 
 def test_the_arrows_form_no_circle() -> None:
-    graphlib.TopologicalSorter(
-        {name: {one.partition(".")[0] for one in below} for name, below in ARROWS.items()}
-    ).prepare()
+    graph = {name: {module.partition(".")[0] for module in below} for name, below in ARROWS.items()}
+    graphlib.TopologicalSorter(graph).prepare()
 
 
 @pytest.mark.parametrize("name", sorted(set(ARROWS) - EXTRAS - PLUGIN))
@@ -118,7 +114,7 @@ def test_a_base_name_is_there_once() -> None:
     places = defaultdict(list)
     for file in FILES:
         places[file.name].append(str(file.relative_to(PACKAGE)))
-    assert not {name: found for name, found in places.items() if len(found) > 1 and name not in SHARED_NAMES}
+    assert not {name: files for name, files in places.items() if len(files) > 1 and name not in SHARED_NAMES}
 
 
 def test_no_file_holds_more_than_one_concept_by_its_length() -> None:

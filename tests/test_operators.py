@@ -122,12 +122,8 @@ def model_of(attention: str) -> GPSModel:
 
 
 def graphs(*sizes: int) -> Batch:
-    return Batch.from_data_list(
-        [
-            Data(x=torch.randn(n, 3), edge_index=torch.randint(n, (2, 3 * n)), edge_attr=torch.randn(3 * n, 2))
-            for n in sizes
-        ]
-    )
+    rows = [(torch.randn(n, 3), torch.randint(n, (2, 3 * n)), torch.randn(3 * n, 2)) for n in sizes]
+    return Batch.from_data_list([Data(x, edges, attr) for x, edges, attr in rows])
 
 
 ATTENTIONS = {"k-MIP": lambda: KMIPAttention(8, 2, k=3), "full": lambda: FullAttention(8, 2)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import re
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch_geometric.graphgym import register as graphgym
 from torch_geometric.graphgym.config import cfg
 
 import main
@@ -20,7 +18,7 @@ from graphgps_kmip.gym.experiment import Parts
 from graphgps_kmip.gym.train_modes import current_optimizer, current_scheduler, current_task
 from graphgps_kmip.registry import entries
 
-pytestmark = pytest.mark.usefixtures("few_digits")
+pytestmark = pytest.mark.usefixtures("few_digits", "own_registry", "graphgym_registries")
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -106,23 +104,15 @@ optim:
 
 
 @pytest.fixture(autouse=True)
-def everything_as_before(own_registry: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:  # noqa: ARG001
-    registries = [value for name, value in vars(graphgym).items() if name.endswith("_dict")]
-    before, handlers = [dict(registry_dict) for registry_dict in registries], logging.root.handlers[:]
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(ROOT)
     yield
-    logging.root.handlers = handlers
-    for registry, entry in zip(registries, before, strict=True):
-        registry.clear()
-        registry.update(entry)
-    cfg.defrost()
     for name in ("my_parts", "their_parts"):
         sys.modules.pop(name, None)
 
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> list[Parts]:
-    """What the runs of a test are made of."""
     every_part: list[Parts] = []
     assemble = experiment.assemble
     monkeypatch.setattr(experiment, "assemble", lambda: every_part.append(assemble()) or every_part[-1])

@@ -60,8 +60,8 @@ def test_our_own_config_is_never_renamed(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_a_config_has_the_same_hash_from_wherever_it_is_planned(elsewhere: Path) -> None:
-    words = ["--cfg", str(DIGITS), "seed", "0"]
-    assert planned_hash(words, elsewhere) == planned_hash(words, ROOT)
+    argv = ["--cfg", str(DIGITS), "seed", "0"]
+    assert planned_hash(argv, elsewhere) == planned_hash(argv, ROOT)
 
 
 def test_jobs_of_an_installed_package_run_its_modules_and_its_own_scripts(

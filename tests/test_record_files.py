@@ -37,13 +37,13 @@ def test_a_file_keeps_names_dtypes_shapes_and_every_bit(tmp_path: Path) -> None:
         "second": {"out/number": np.float32(0.1).reshape(()), "in/turned": odd.T, "in/same": odd.copy()},
     }
     write(tmp_path / "kind.xz", records)
-    found = read(tmp_path / "kind.xz")
-    assert {name: list(arrays) for name, arrays in found.items()} == {name: list(a) for name, a in records.items()}
+    again = read(tmp_path / "kind.xz")
+    assert {name: list(arrays) for name, arrays in again.items()} == {name: list(a) for name, a in records.items()}
     for name, arrays in records.items():
         for key, array in arrays.items():
-            assert found[name][key].dtype == array.dtype
-            assert found[name][key].shape == array.shape
-            assert found[name][key].tobytes() == array.tobytes()
+            assert again[name][key].dtype == array.dtype
+            assert again[name][key].shape == array.shape
+            assert again[name][key].tobytes() == array.tobytes()
 
 
 def test_every_record_is_in_the_repository_in_a_few_small_files() -> None:

@@ -88,11 +88,6 @@ def test_unknown_kinds_arguments_and_names_meet_their_near_misses() -> None:
         lookup("head", "mime")
 
 
-def test_a_component_whose_options_cannot_be_listed_is_refused_when_it_is_registered() -> None:
-    with pytest.raises(ConfigError, match=r"\*\*kwargs"):
-        register("attention", "Mine", lambda _dim, **_options: None)
-
-
 def test_what_only_a_kind_has_is_in_its_traits() -> None:
     register_attention("Mine", Mine, breaks=("permutation",))
     assert lookup("attention", "Mine").traits == AttentionTraits(breaks=("permutation",))
@@ -109,10 +104,10 @@ def test_a_watcher_sees_the_entries_of_before_and_of_later() -> None:
     assert seen[-1] == "later"
 
 
-def test_a_component_is_built_from_its_settings_and_from_what_is_given() -> None:
+def test_a_component_is_built_from_its_settings_and_from_what_is_supplied() -> None:
     register("attention", "Mine", Mine)
     module = build(lookup("attention", "Mine"), 8, settings={"strength": 2.0})
     assert (module.dim, module.strength) == (8, 2.0)
-    assert build(lookup("attention", "Mine"), 8, settings={}, given={"strength": 3.0, "heads": 1}).strength == 3.0
+    assert build(lookup("attention", "Mine"), 8, settings={}, supplied={"strength": 3.0, "heads": 1}).strength == 3.0
     with pytest.raises(ConfigError, match=r"gt\.mine\.strength: expected float, got 'wide'"):
         build(lookup("attention", "Mine"), 8, settings={"strength": "wide"})

@@ -21,7 +21,6 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def refused(file: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> str:
-    """Return the one line that refuses a config, which writes nothing."""
     capsys.readouterr()
     out = file.parent / "out"
     assert train(file, out, *argv) == 2

@@ -6,6 +6,7 @@ import pytest
 
 from graphgps_kmip.attention.kmip import build_kmip
 from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.registry import register
 from graphgps_kmip.signatures import bind, check_arguments, options
 from graphgps_kmip.train import TrainSettings
 
@@ -40,7 +41,7 @@ def test_a_value_of_the_wrong_type_is_named_by_its_full_key(key: str, value: obj
 
 def test_components_whose_options_cannot_be_listed_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"\*\*kwargs"):
-        options(lambda _dim, **_kwargs: None)
+        register("attention", "Mine", lambda _dim, **_kwargs: None)
     with pytest.raises(ConfigError, match="needs a default"):
         options(lambda _dim, *, _k: None)
 

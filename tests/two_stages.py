@@ -86,9 +86,8 @@ def write_both(folder: Path, narrow: dict[str, Any] | None = None, wide: dict[st
     return write(folder / "wide.yaml", SPARSE | (wide or {}))
 
 
-def train(file: Path, out: Path, *words: str, flags: tuple[str, ...] = ()) -> int:
-    """Return the exit code of main.py."""
-    return main.run(["--cfg", str(file), *flags, "out_dir", str(out), *words])
+def train(file: Path, out: Path, *argv: str, flags: tuple[str, ...] = ()) -> int:
+    return main.run(["--cfg", str(file), *flags, "out_dir", str(out), *argv])
 
 
 def train_once(file: Path, out: Path) -> None:
@@ -99,10 +98,8 @@ def train_once(file: Path, out: Path) -> None:
 
 
 def record(out: Path, name: str, run: str = "0") -> dict[str, Any]:
-    """Return the record of a run on sample data."""
     return json.loads((sample(out) / name / run / "record.json").read_text())
 
 
 def sample(out: Path) -> Path:
-    """Return where results on sample data are."""
     return out.with_name(f"{out.name}-sample")

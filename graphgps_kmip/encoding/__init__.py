@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from graphgps_kmip.encoding import (  # noqa: F401 (imported, they are registered)
+    degree_and_heat_kernel,
     expander_graph,
     graphormer_bias,
     laplacian,
-    node_statistics,
     random_walk,
     resistance,
     rrwp,

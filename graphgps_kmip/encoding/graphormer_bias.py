@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
+from graphgps_kmip.encoding.degree_and_heat_kernel import out_degrees
 from graphgps_kmip.encoding.kernel_encoder import precomputed
-from graphgps_kmip.encoding.node_statistics import out_degrees
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, edge_array
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.ops.node_pairs import all_pairs, first_nodes

@@ -1,8 +1,4 @@
-"""Attention of a trained model in its run folder: arrays of the attention picture, all weights, scores of an estimator.
-
-Scores are those of the edges of ``edge_scores``, or else of the keys that a node selects in any head of
-``attention_graph``, as of k-MIP; weights are averaged over the heads.
-"""
+"""Attention of a trained model in its run folder: arrays of the attention picture, all weights, scores of edges."""
 
 from __future__ import annotations
 
@@ -38,11 +34,7 @@ GRAPHS = 128  # as many as GraphGPS's mode log-attn-weights saves
 
 
 def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:
-    """Write the learned attention graphs of the first test graph; return whether there was something to write.
-
-    There is nothing for graphs without a position in the plane or of more than `MAX_NODES` nodes, and for models
-    without attention or with graph tokens; the log says which.
-    """
+    """Write the learned attention graphs of the first test graph; return whether there are any."""
     graph = dataset.part("test")[0]
     pos = graph.pos
     if pos is None or pos.size(1) != 2 or graph.num_nodes > MAX_NODES:
@@ -71,19 +63,15 @@ def save_attention(model: nn.Module, dataset: GraphDataset, path: Path) -> bool:
 
 
 def _batch(model: nn.Module, graph: Data, split: str = "test") -> Batch:
-    """Return a graph as a batch for a trained model, whose schedules are at their end."""
     parameter = next(model.parameters())
     batch = Batch.from_data_list([graph]).to(parameter.device)
     batch = batch.apply(lambda tensor: tensor.to(parameter.dtype) if tensor.is_floating_point() else tensor)
-    batch.split, batch.progress = split, 1.0
+    batch.split, batch.progress = split, 1.0  # schedules are at their end
     return batch
 
 
 def _layer_arrays(layers: Sequence[AttentionGraph]) -> dict[str, Tensor]:
-    arrays = {}
-    for i, layer in enumerate(layers):
-        arrays |= {f"index_{i}": layer.index, f"weight_{i}": layer.weight}
-    return arrays
+    return {f"{name}_{i}": getattr(layer, name) for i, layer in enumerate(layers) for name in ("index", "weight")}
 
 
 def save_weights(model: nn.Module, graphs: Sequence[Data], path: Path, limit: int = GRAPHS) -> int:
@@ -91,7 +79,7 @@ def save_weights(model: nn.Module, graphs: Sequence[Data], path: Path, limit: in
 
     Of graph g it holds ``graph_g/x``, ``graph_g/edge_index``, and of each layer l that has weights
     ``graph_g/index_l`` (H, N, K), the keys of each node, -1 in a missing slot, and ``graph_g/weight_l`` (H, N, K);
-    full attention has K = N. Memory is that of one graph. A model without attention weights is refused.
+    full attention has K = N.
     """
     count = min(limit, len(graphs))
     with writing(path), replacing(path) as part, zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -112,8 +100,7 @@ def save_weights(model: nn.Module, graphs: Sequence[Data], path: Path, limit: in
 def save_scores(model: nn.Module, dataset: GraphDataset, level: str, run_dir: Path) -> None:
     """Write the scores of a finished run's best epoch, whose parameters the model has then; its record names the file.
 
-    The whole graph passes once through the model, without gradients: less memory than a step of its training. Refused
-    are data other than one graph whose nodes are classified, and runs without a checkpoint of their best epoch.
+    Refused are data other than one graph whose nodes are classified, and runs without a checkpoint of their best epoch.
     """
     graph = the_graph(dataset, level)
     path = best_checkpoint_file(run_dir)
@@ -142,7 +129,10 @@ def save_scores(model: nn.Module, dataset: GraphDataset, level: str, run_dir: Pa
 
 
 def collect_scores(model: nn.Module, graph: Data, epoch: int) -> tuple[list[LayerScores], tuple[str, ...]]:
-    """Return the scores of each layer, in order of use, and the names of the kinds of their edges."""
+    """Return the scores of each layer, in order of use, and the names of the kinds of their edges.
+
+    They are of the edges of ``edge_scores``, or else of the keys of ``attention_graph``, averaged over the heads.
+    """
     layers: list[LayerScores] = []
     kinds = ("selected",)
 
@@ -194,11 +184,7 @@ def score_edges(edges: Tensor, weight: Tensor, num_nodes: int, before: LayerScor
 
 
 def score_selection(selected: AttentionGraph, num_nodes: int) -> LayerScores:
-    """Return the scores of a layer whose nodes select keys: an edge for each key that any head of a node selects.
-
-    The score is the mean of its weights over all heads, 0 in those that do not select it. Attention to tokens is
-    refused.
-    """
+    """Return the scores of a layer whose nodes select keys: of each that any head selects, the mean over all heads."""
     heads, queries, _ = selected.index.shape
     if queries != num_nodes or (selected.index >= num_nodes).any():
         raise ConfigError(

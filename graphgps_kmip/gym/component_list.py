@@ -12,7 +12,6 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.graphgym_registries import GRAPHGYM_REGISTRIES
 from graphgps_kmip.registry import KINDS, entries
 
-# Kinds whose key needs more words than `KINDS` has.
 HEADINGS = {
     "attention": "attention (part of gt.layer_type)",
     "message_passing": "message passing (part of gt.layer_type)",
@@ -23,11 +22,7 @@ EDGE_ENCODINGS = "encoding of edges (further parts of dataset.edge_encoder_name)
 
 
 def listing(patterns: Sequence[str] = ("*",)) -> str:
-    """Return the components that have one of the given names as text, a table for each kind.
-
-    Names may be in upper or lower case and have ``*``, ``?`` and ``[...]`` as in a shell; a data set has several:
-    title, ``dataset.format``, ``dataset.name``, ``format / name``. One that fits nothing is an error.
-    """
+    """Return the components of such names, with ``*``, ``?`` and ``[...]`` as in a shell, a table for each kind."""
     tables = _tables()
     all_names = {name for rows in tables.values() for names, _ in rows.values() for name in names}
     for pattern in patterns:

@@ -1,7 +1,4 @@
-"""Config keys: the defaults of those that we add to GraphGym's, and the allowed values of all of them.
-
-The groups of components come from their signatures.
-"""
+"""Config keys: the defaults of those that we add to GraphGym's, and the allowed values of all of them."""
 
 from __future__ import annotations
 

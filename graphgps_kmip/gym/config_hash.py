@@ -28,8 +28,7 @@ OF_A_RUN = frozenset({"seed", "dataset.split_index"})
 def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
     """Return 12 hex digits over all settings that are no defaults, and over the text of the user's own modules.
 
-    Components that somebody registers change no hash where nothing sets their options. With ``of_run`` False, seed
-    and split do not count: one hash for all runs of an experiment, which may be averaged.
+    With ``of_run`` False, seed and split do not count: one hash for all runs of an experiment, which may be averaged.
     """
     left_out = NOT_HASHED | (frozenset() if of_run else OF_A_RUN)
     left_out |= SEARCHED if cfg.model.auto_satisfy_param_budget else frozenset()

@@ -63,8 +63,7 @@ def _warn_of_duplicate(where: str, line: int, key: str) -> None:
 def import_modules(names: list[str] | str, folder: Path) -> list[str]:
     """Import modules that register components; return the path of each, or the name of an installed one.
 
-    A name is a path (with or without ``.py``) relative to ``folder``, that of the YAML file, or to the current
-    folder, or the dotted name of an importable module. What the user's own code raises passes through.
+    A name is a path relative to ``folder`` or to the current folder, or the dotted name of an importable module.
     """
     names = [names] if isinstance(names, str) else names
     if why := refusal(Each(Text(empty=False)), names):
@@ -110,8 +109,7 @@ def load_config(cfg: CfgNode, file: str | Path | None, overrides: list[str]) -> 
         overrides: command-line tail, ``[key, value, key, value, ...]``; it wins over the file.
 
     Raises:
-        ConfigError: the file is missing or no YAML; a key is unknown; a value is not allowed or has the wrong type; a
-            custom module cannot be imported.
+        ConfigError: a mistake in the file, a key, a value or a custom module.
     """
     file = Path(file) if file else None
     settings = name_dialect(read_settings(file)) if file else []
@@ -149,7 +147,6 @@ def enter_settings(cfg: CfgNode, settings: list[tuple[str, Any, str]], file: Pat
 
 
 def _find_file(path: str, origin: str, file: Path | None) -> str:
-    """Return a path that a setting names, relative to the YAML with the setting, or to ``file``, if it is there."""
     if not path or Path(path).is_absolute():
         return path
     places = [Path(reader).parent / path for reader in (origin, file) if reader and Path(reader).suffix]
@@ -176,7 +173,7 @@ def _merge(cfg: CfgNode, key: str, value: Any, origin: str) -> None:
 
 
 def _coerce(value: Any, default: Any, where: str) -> Any:
-    """Give a value the type of the default that it replaces, by yacs' rules, but an int may stand for a float."""
+    """Give a value the type of the default that it replaces, by yacs' rules, but a float may be an int."""
     if not isinstance(value, (str, int, float, list, tuple, type(None))):  # a date, a set, or a group
         raise ConfigError(
             f"{where}: expected a plain value, got {reprlib.repr(value)} ({type(value).__name__}): quote it"

@@ -96,16 +96,10 @@ def load(format: str, name: str, root: str) -> Loaded | None:  # noqa: A002 (Gra
 
 
 def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # noqa: A002 (GraphGym's signature)
-    """Return the data set as `load`, for GraphGym, whose ``cfg`` gets the facts that it does not derive itself.
-
-    None, too, if ``model.type`` is a network of another package, to which all parts of the run are left.
-    """
+    """Return the data set as `load`, or None for a network of another package; GraphGym's ``cfg`` gets its facts."""
     is_ours = choose_package(cfg.model.type)
-    logging.info(
-        "model.type %s: data set, encoders, network, head and training loop are %s",
-        cfg.model.type,
-        "those of graphgps_kmip" if is_ours else "left to the package that has it",
-    )
+    owner = "those of graphgps_kmip" if is_ours else "left to the package that has it"
+    logging.info("model.type %s: data set, encoders, network, head and training loop are %s", cfg.model.type, owner)
     for key, is_set in (
         ("train.max_nodes", cfg.train.max_nodes != 0),
         ("optim.weight_decay_layers", cfg.optim.weight_decay_layers != "all"),
@@ -148,11 +142,7 @@ def stand_in() -> Iterator[None]:
 
 
 def missing_data() -> str:
-    """Return the line for the configured data set if its raw files are missing and its record knows its dims, else "".
-
-    Folder data, formats that GraphGym loads itself, and widths of encodings that follow from the sizes of the graphs
-    are known from the files alone.
-    """
+    """Return the line for the configured data set if its raw files are missing and its record has its dims, else ""."""
     format, name, root = cfg.dataset.format, cfg.dataset.name, cfg.dataset.dir  # noqa: A001
     if cfg.dataset.sample or any(current(spec).needs_data for spec in enabled()):
         return ""
@@ -178,7 +168,7 @@ def configured_graph() -> tuple[GraphDataset, str]:
 
 
 def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, bool]:
-    """Return the data set with its splits and prepared edges, and whether sample data stands in for it."""
+    """Return the data set with its splits and prepared edges, and whether it is sample data."""
     mode, index, folder = cfg.dataset.split_mode, cfg.dataset.split_index, cfg.dataset.split_dir
     if "Superpixels" in record.format and cfg.dataset.slic_compactness != 30:
         raise ConfigError(
@@ -186,9 +176,7 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
         )
     if standing_in := cfg.dataset.sample or _standing_in.get():
         if cfg.dataset.sample:
-            logging.warning(
-                "dataset.sample: synthetic data stands in for %s, whose scores it does not tell", record.title
-            )
+            logging.warning("dataset.sample: synthetic data, which says nothing of scores of %s", record.title)
         graphs = 0 if cfg.train.mode == "brec" else cfg.dataset.sample_graphs  # BREC's come in pairs
         record, root, folder = sampled(record, graphs), "", ""
         index = 0 if mode == "standard" else index  # it has one split only
@@ -198,12 +186,8 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
         record = replace(record, load=partial(record.load, cache=True))
     shares = tuple(cfg.dataset.split)
     if mode != "random" and shares not in (GRAPHGYM_SHARES, tuple(record.fractions)):
-        logging.warning(
-            "dataset.split %s is not read: dataset.split_mode %s takes the split of %s; set dataset.split_mode random",
-            list(shares),
-            mode,
-            record.title,
-        )
+        reason = f"dataset.split_mode {mode} takes the split of {record.title}; set dataset.split_mode random"
+        logging.warning("dataset.split %s is not read: %s", list(shares), reason)
     dataset = open_dataset(record, root, mode, cfg.dataset.split, _seed(cfg.dataset.split_seed), index, folder)
     if cfg.train.mode == "brec":  # before encodings are computed, which can be large
         if standing_in:  # its pairs are others: of the setting only the form is checked
@@ -228,12 +212,10 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
 
 
 def _seed(seed: int) -> int:
-    """Return the seed of the run in place of -1."""
     return cfg.seed if seed < 0 else seed
 
 
 def _prepare_graph(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
-    """Return the graph with the edges and features that ``prep`` makes; its summary is that of the raw graph."""
     prep, raw = cfg.prep, dataset.graphs[0]
     graph = raw
     if prep.raw_reverse_edges:
@@ -316,7 +298,7 @@ def enabled() -> list[Spec]:
 
 
 def enabled_encodings(settings: CfgNode) -> list[Encoding]:
-    """Return what the config asks to be precomputed for each graph; refuse encoder parts that are not enabled."""
+    """Return what is precomputed for each graph; refuse encoder parts that are not enabled."""
     for kind, parts in (("node", encoding_parts()), ("edge", encoding_parts(on_edges=True))):
         names = settings.dataset[f"{kind}_encoder_name"].split("+") if settings.dataset[f"{kind}_encoder"] else ()
         for name in names:

@@ -1,8 +1,4 @@
-"""Estimator of a sparse network: it is trained first, in a run folder of its own, where its scores are missing.
-
-Its run is that of its own YAML with ``seed <spexphormer.estimator_seed>``: it serves every seed of the sparse network,
-and each split of ``run_multiple_splits`` has its own.
-"""
+"""Estimator of a sparse network: it is trained first, in a run folder of its own, where its scores are missing."""
 
 from __future__ import annotations
 
@@ -44,9 +40,7 @@ def make_scores(
 ) -> str:
     """Return where the scores of a sparse network's run are; train the estimator by ``train`` if they are missing.
 
-    ``cfg`` is that of the run, ``argv`` the command line's keys and values. With ``overwrite`` an estimator is
-    trained anew whose folder holds a run of other settings; else it is refused, as is one of another split or of
-    other data.
+    An estimator of another split, of other data or, without ``overwrite``, of other settings is refused.
     """
     first = _estimator_run(run)
     if cfg.spexphormer.scores:
@@ -86,13 +80,12 @@ def scores_line(run: Run, argv: Sequence[str]) -> str:
 
 
 def _estimator_run(run: Run) -> Run:
-    """Return the estimator's run: its folder is named by its seed, or by the split of ``run_multiple_splits``."""
+    """Return the run of the estimator: one for all seeds of the sparse network, or one for each of its splits."""
     seed = cfg.spexphormer.estimator_seed
     return Run(run.name if cfg.run_multiple_splits else str(seed), seed, run.split_index)
 
 
 def _has_scores(path: Path, key: str, file: Path, overwrite: bool) -> bool:
-    """Return whether the estimator's run is finished and has scores; refuse a folder with a run of other settings."""
     record = read_record(path.parent) or {}
     same = record.get("config_hash") == key
     if is_finished(record) and not same and not overwrite:
@@ -104,7 +97,6 @@ def _has_scores(path: Path, key: str, file: Path, overwrite: bool) -> bool:
 
 
 def _check_data(first: Run, argv: Sequence[str]) -> None:
-    """Refuse an estimator of other data, or of another split, than the sparse network has, for which ``cfg`` is."""
     with quiet():  # what is said of the data belongs to the runs
         sparse = graph_facts(the_graph(*configured_graph()))
         with estimator_config(argv) as file, configured(first):
@@ -123,7 +115,6 @@ def _check_data(first: Run, argv: Sequence[str]) -> None:
 
 
 def _take_lock(stack: ExitStack, run_dir: Path) -> None:
-    """Let one process at a time look for scores and train: sparse networks of several seeds may start together."""
     lock = run_dir.with_name(f".{run_dir.name}.scores.lock")
     with writing(lock):
         try:

@@ -149,7 +149,7 @@ def run_experiment(
 
 
 class Parts(NamedTuple):
-    """What a run is made of: data, its facts, ``cfg`` with these facts and the searched width (frozen), and network."""
+    """Data, its facts, the frozen config with these facts and the searched width, and network of a run."""
 
     dataset: GraphDataset
     info: DatasetInfo
@@ -184,11 +184,7 @@ def assemble() -> Parts:
 
 
 def dry_run(file: Path, argv: Sequence[str], repeat: int = 1) -> str:
-    """Return config, model, parameter counts and data statistics of the first run as text.
-
-    Where the raw files of the data set are missing, nothing is downloaded: the model is built from the dims that its
-    record has (of Folder data only the files have them), and the last section says what is missing and where it goes.
-    """
+    """Return config, model, parameter counts and data statistics of the first run as text; nothing is downloaded."""
     load_settings(file, argv)
     run = planned_runs(repeat)[0]
     scores = f"\n\n--- scores\n{scores_line(run, argv)}" if is_sparse(cfg) else ""
@@ -204,10 +200,7 @@ def dry_run(file: Path, argv: Sequence[str], repeat: int = 1) -> str:
 
 
 def launch(overwrite: bool = False) -> Fabric:
-    """Return the launched Fabric that the config asks for: device, precision, number of processes.
-
-    Refused are devices that this machine lacks, and restarts by torchrun that would lose what was trained before.
-    """
+    """Return the launched Fabric that the config asks for: device, precision, number of processes."""
     restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     if restarts and (overwrite or not cfg.train.auto_resume or cfg.train.epoch_resume >= 0):
         raise ConfigError(
@@ -311,11 +304,10 @@ def _complete_run(run_dir: Path, key: str, keep_scores: bool) -> None:
 
 
 def _complete_attention(run_dir: Path, key: str) -> None:
-    """Save the arrays of the attention picture, unless curves.png, which is made after it, is there."""
     path = run_dir / "attention.npz"
     is_other_package = cfg.train.mode not in components("train_mode")
     if path.exists() or (run_dir / "curves.png").exists() or is_other_package or is_sparse(cfg):
-        return
+        return  # the curves are made after it
     last = numbered(run_dir).get(trained_epochs(read_record(run_dir) or {}) - 1)
     if cfg.train.mode in TRAINING and last is None:
         logging.info("no attention picture: the run was interrupted before, and its last checkpoint is gone")

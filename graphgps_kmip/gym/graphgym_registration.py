@@ -23,8 +23,8 @@ from graphgps_kmip.gym.graphgym_registries import (
     WATCHERS,
     has_network,
     offer,
-    stand_first,
-    stand_last,
+    put_first,
+    put_last,
     tolerate_later_packages,
 )
 from graphgps_kmip.gym.network_building import as_layer, build_for_graphgym, graphgym_layers, plan_of
@@ -53,14 +53,13 @@ def register_all() -> None:
         (graphgym.loss_dict, loss_and_score),
     ):
         offer(registry, NAME, entry)
-    stand_last(graphgym.config_dict)
+    put_last(graphgym.config_dict)
     for registry in (graphgym.loader_dict, graphgym.loss_dict):
-        stand_first(registry)
+        put_first(registry)
     tolerate_later_packages()
 
 
 def _enter(spec: Spec) -> None:
-    """Enter a component into GraphGym's registry of its kind, and its config group into a live config."""
     if spec.kind in GRAPHGYM_REGISTRIES:
         for name in (spec.name, *spec.aliases):
             offer(GRAPHGYM_REGISTRIES[spec.kind], name, _for_graphgym(spec))
@@ -83,7 +82,6 @@ def _enter(spec: Spec) -> None:
 
 
 def _enter_composed_names() -> None:
-    """Enter encoders under joined names, such as ``Atom+LapPE``: GraphGym's own network looks for whole names."""
     for kind, build in (("node_encoder", node_encoder), ("edge_encoder", edge_encoder)):
         registry = GRAPHGYM_REGISTRIES[kind]
         for name in composed_names(kind):
@@ -92,7 +90,6 @@ def _enter_composed_names() -> None:
 
 
 def _adopt(registry: dict[Any, Any], key: Any, entry: Any) -> None:
-    """Register losses and poolings that others registered with GraphGym: our task and our heads read the registry."""
     if registry is graphgym.loss_dict and key != NAME and key not in named("loss"):
         register("loss", key, from_graphgym(entry), tasks=tuple(SCORES), summary=f"loss of {entry.__module__}")
     if registry is graphgym.pooling_dict and key not in named("pooling"):
@@ -104,7 +101,6 @@ def _adopt(registry: dict[Any, Any], key: Any, entry: Any) -> None:
 
 
 def _for_graphgym(spec: Spec) -> Callable[..., Any]:
-    """Return a component in the form that GraphGym calls: its options come from the config."""
     if spec.kind in ("optimizer", "scheduler") and spec.options:
         return with_options(spec)
     forms: dict[str, Callable[..., Any]] = {
@@ -118,11 +114,7 @@ def _for_graphgym(spec: Spec) -> Callable[..., Any]:
 
 
 class StockConfig(CfgNode):
-    """GraphGym's ``cfg``, which `load_config` fills where a file and the command line name a network of ours.
-
-    So another package's main program reads our files as ``main.py``: GraphGym's ``load_cfg`` merges the file, then the
-    command line, and only the merge shows which keys a file sets and which have defaults.
-    """
+    """GraphGym's ``cfg``, which `load_config` fills for a network of ours, whatever package's main program reads it."""
 
     def merge_from_file(self, cfg_filename: str) -> None:
         """Merge a YAML file."""

@@ -1,8 +1,6 @@
-"""GraphGym's registries: our entries in them, next to those of other packages.
+"""GraphGym's registries: our entries in them, next to those of other packages such as ``graphgps``.
 
-GraphGym refuses a second entry under one name, and the public ``graphgps`` package has the names of our YAML files.
-Both can be imported, in either order, and all parts of a run are of one package: a network of a name that we have is
-ours, and `choose_package` gives every other shared name to the package of the run's network.
+All parts of a run are of one package, that of its network (`choose_package`); a network of a name that we have is ours.
 """
 
 from __future__ import annotations
@@ -41,9 +39,8 @@ def choose_package(network: str) -> bool:
     is_ours = has_network(network)
     for registry in (*GRAPHGYM_REGISTRIES.values(), graphgym.layer_dict):
         if registry is not graphgym.network_dict:
-            registry.update(
-                {k: OURS[id(registry)][k] if is_ours else v for k, v in SHARED.get(id(registry), {}).items()}
-            )
+            shared = SHARED.get(id(registry), {})
+            registry.update({key: OURS[id(registry)][key] for key in shared} if is_ours else shared)
     return is_ours
 
 
@@ -67,28 +64,24 @@ def offer(registry: dict[Any, Any], key: Any, entry: Callable[..., Any]) -> None
 
 
 def _share(registry: dict[Any, Any], key: Any, other: Any) -> None:
-    """Keep another package's entry of a name that we have, and enter it, unless it is a network."""
     SHARED.setdefault(id(registry), {})[key] = other
     is_network = registry is graphgym.network_dict
     registry[key] = OURS[id(registry)][key] if is_network else other
 
 
-def stand_first(registry: dict[Any, Any]) -> None:
+def put_first(registry: dict[Any, Any]) -> None:
     """Put our entry first where GraphGym asks all entries in turn (loaders, losses) and others raise when unsure."""
     others = {key: registry.pop(key) for key in list(registry) if key != NAME}
     registry.update(others)
 
 
-def stand_last(registry: dict[Any, Any]) -> None:
+def put_last(registry: dict[Any, Any]) -> None:
     """Put our entry last: config functions of other packages replace whole groups, ours adds to them."""
     registry[NAME] = registry.pop(NAME)
 
 
 def tolerate_later_packages() -> None:
-    """Let a package that is imported after us register names that we have, instead of failing on import.
-
-    GraphGym's ``register_base`` raises ``KeyError`` for a taken name. For all other names nothing changes.
-    """
+    """Let a package that is imported after us register names that we have: ``register_base`` raises ``KeyError``."""
     original = graphgym.register_base
     if getattr(original, "shared_by", None) == NAME:
         return
@@ -103,7 +96,7 @@ def tolerate_later_packages() -> None:
             for watcher in WATCHERS:
                 watcher(mapping, key, module)
         if mapping is graphgym.config_dict and NAME in mapping:
-            stand_last(mapping)
+            put_last(mapping)
         return None
 
     register_base.shared_by = NAME

@@ -1,8 +1,6 @@
 """Networks from the config with the facts of the data: `build_model`, the width search, GraphGym's own network.
 
-Builders read a frozen copy of ``cfg`` with the facts of its data. Components of other packages read ``cfg`` itself:
-`served` gives it the content of the copy while one of them is built, or while their train mode runs. For GraphGym's own
-main program, which builds everything from ``cfg``, our data loader enters the facts there.
+Builders read a frozen copy of ``cfg``; components of other packages read ``cfg`` itself, which `served` fills for them.
 """
 
 from __future__ import annotations
@@ -89,9 +87,8 @@ def served(config: CfgNode) -> Iterator[None]:
 
 
 def _replace(content: Mapping[str, Any], frozen: bool) -> None:
-    """Give ``cfg`` the same groups, not copies, so that they keep their identity; these are frozen or not already."""
     dict.clear(cfg)
-    dict.update(cfg, content)
+    dict.update(cfg, content)  # not copies: groups keep their identity, and are frozen or not already
     cfg.__dict__[CfgNode.IMMUTABLE] = frozen
 
 
@@ -116,10 +113,7 @@ class NetworkModule(nn.Module):
 
 
 def plan_of(config: CfgNode = cfg, dim_in: int | None = None) -> NetworkPlan:
-    """Return what the builders of networks read, with the components of other packages.
-
-    Those are built while `served` the config, which is ``cfg`` itself where GraphGym calls builders.
-    """
+    """Return what the builders of networks read, with the components of other packages, built while `served`."""
 
     def serve(entry: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         with served(config):
@@ -164,7 +158,7 @@ def with_width(config: CfgNode) -> CfgNode:
 
     A width is rounded up to a multiple of `width_step` before its parameters are counted; that of the values of k-MIP
     follows it, ``gt.kmip.dim_val`` = width / gt.n_heads, ``dim_kq`` stays (public k-MIP code). If even the narrowest is
-    too large, it is taken, and the log warns. Cost: 9 networks without memory for their weights; no random number.
+    too large, it is taken, and the log warns. No random number is drawn.
     """
     if not config.model.auto_satisfy_param_budget:
         return config
@@ -260,7 +254,6 @@ def graphgym_gnn(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module: 
 
 
 def _general_layer(plan: NetworkPlan, dim_in: int, dim: int) -> nn.Module:
-    """Return GraphGym's layer with all that follows a convolution in it."""
     config = plan.settings
     look_up(graphgym.layer_dict, config.gnn.layer_type, "gnn.layer_type")
     look_up(graphgym.act_dict, config.gnn.act, "gnn.act")
@@ -275,10 +268,7 @@ def _general_layer(plan: NetworkPlan, dim_in: int, dim: int) -> nn.Module:
 
 
 class OnBatch(nn.Module):
-    """A message passing layer, or an attention, as GraphGym calls its own layers: ``(batch) -> batch``.
-
-    An attention with a state, such as Exphormer's virtual nodes, begins anew in each layer.
-    """
+    """A message passing layer, or an attention, as GraphGym calls its own layers: ``(batch) -> batch``."""
 
     def __init__(self, conv: nn.Module, is_attention: bool) -> None:
         super().__init__()

@@ -20,11 +20,7 @@ STATE = "initial_state"  # of the first attention that has one: it serves all la
 
 
 def count_layers(model: nn.Module) -> tuple[dict[str, int], list[dict[str, int]]]:
-    """Return the parameters of each component of a network: of those outside of layers, and of each layer's.
-
-    A component is named by its attributes, two of the network or one of a layer, and by its class where these are
-    `BRANCHES`: ``encoder.node LapPEEncoder``, ``head.mlp``, ``attention KMIPAttention``.
-    """
+    """Return the parameters of each component of a network, such as ``head.mlp``: outside of layers, of each layer."""
     network = getattr(model, "model", model)  # GraphGym wraps its networks once
     once: Counter[str] = Counter()
     layers: dict[int, Counter[str]] = {}
@@ -65,7 +61,6 @@ def describe(model: nn.Module, config: CfgNode, data: Sequence[tuple[str, str]])
 
 
 def _layers_line(model: nn.Module, config: CfgNode) -> str:
-    """Return what is around the branches of GPS layers, in one line."""
     norms = {"none": "no norms", "batch": "batch norm", "layer": "layer norm", "graph": "graph norm"}
     recipe = recipe_of(config) if config.model.type != "SingleModel" else replace(recipe_of(config), ffn=False)
     bare = {type(module).__name__ for module in model.modules() if adds_nothing(module)}  # whatever the recipe says

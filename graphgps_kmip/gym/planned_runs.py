@@ -49,10 +49,7 @@ def load_settings(file: str | Path, argv: Sequence[str]) -> None:
 
 
 def planned_runs(repeat: int) -> list[Run]:
-    """Return the runs of the loaded config: ``repeat`` seeds from ``cfg.seed`` on, or ``cfg.run_multiple_splits``.
-
-    Refused are both at once, and names that would lead out of their folder.
-    """
+    """Return the runs of the loaded config: ``repeat`` seeds from ``cfg.seed`` on, or ``cfg.run_multiple_splits``."""
     check_name(cfg.name_tag, "name_tag")
     check_name(cfg.cfg_dest, "cfg_dest", ending=temporary_ending())
     if not cfg.cfg_dest or cfg.cfg_dest in RESERVED:
@@ -118,10 +115,7 @@ def quiet() -> Iterator[None]:
 
 
 def shared_arguments(argv: Sequence[str]) -> list[str]:
-    """Return the keys and values of a command line that reach the estimator of a sparse network, too.
-
-    On samples the number of epochs is one of them: two show that both stages run.
-    """
+    """Return the keys and values of a command line that reach the estimator of a sparse network, too."""
     pairs = list(parse_overrides(argv))
     shared = SHARED | {"optim.max_epoch"} if dict(pairs).get("dataset.sample") is True else SHARED
     return [argument for key, value in pairs if key in shared for argument in (key, json.dumps(value))]
@@ -147,10 +141,7 @@ def estimator_config(argv: Sequence[str], log: bool = True) -> Iterator[Path]:
 
 
 def adopt_estimator(argv: Sequence[str]) -> None:
-    """Enter the hash of the estimator's settings into ``cfg``, which must be open; nothing where no scores are read.
-
-    Where ``spexphormer.scores`` alone is given, the scores say of which settings and seed they are.
-    """
+    """Enter the hash of the estimator's settings into ``cfg``, which must be open; nothing where no scores are read."""
     if not is_sparse(cfg):
         return
     layer_degrees(cfg)

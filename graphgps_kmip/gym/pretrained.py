@@ -1,8 +1,4 @@
-"""``pretrained.*``: begin with the settings and parameters of an earlier run, of ours or of a public code.
-
-As GraphGPS does (Rampášek et al. 2022, appendix on fine-tuning): the earlier run decides what the network is made of,
-the YAML at hand what it predicts.
-"""
+"""``pretrained.*``: begin with settings and parameters of an earlier run (Rampášek et al. 2022, on fine-tuning)."""
 
 from __future__ import annotations
 
@@ -44,11 +40,7 @@ WRITTEN = {"dialect", "quirks", "custom_modules"}  # in every config.yaml of our
 
 
 def adopt_settings() -> None:
-    """Enter the settings of the earlier run into ``cfg``, which must be open; nothing without ``pretrained.dir``.
-
-    Taken over are all of ``posenc_*`` and `ADOPTED` but `NOT_ADOPTED`, and options of `HEADS`. Runs that differ in
-    one of `EQUAL` are refused.
-    """
+    """Enter the settings of the earlier run into ``cfg``, which must be open; nothing without ``pretrained.dir``."""
     if not cfg.pretrained.dir:
         return
     file = _config_file()
@@ -78,7 +70,6 @@ def adopt_settings() -> None:
 
 
 def _adopt_head(earlier: CfgNode) -> None:
-    """Take over norms and number of outputs of PPGT's heads, also from one for graphs to one for nodes."""
     names = {name: spec.name for name, spec in named("head").items()}
     before, here = names.get(earlier.gnn.head), names.get(cfg.gnn.head)
     if not {before, here} <= set(HEADS):
@@ -91,11 +82,9 @@ def _adopt_head(earlier: CfgNode) -> None:
 
 
 def load_parameters(model: nn.Module) -> None:
-    """Give a new model the parameters of the earlier run; nothing where ``pretrained.dir`` is empty.
+    """Give a new model the parameters of the earlier run's best checkpoint, else its newest; nothing without a run.
 
-    They are those of its best checkpoint, else its newest. The prediction head stays new where
-    ``pretrained.reset_prediction_head`` says so. ``pretrained.freeze_main`` trains the head alone; batch norms
-    elsewhere go on with their running statistics, as in GraphGPS.
+    With ``pretrained.freeze_main`` batch norms outside of the head go on with their running statistics, as in GraphGPS.
     """
     if not cfg.pretrained.dir:
         return
@@ -115,7 +104,6 @@ def load_parameters(model: nn.Module) -> None:
 
 
 def _run_dir() -> Path:
-    """Return the folder of the earlier run: ``<dir>/<seed>``."""
     folder = Path(cfg.pretrained.dir)
     if not folder.is_dir():
         raise ConfigError(f"pretrained.dir: there is no folder {folder}: name that of the YAML's runs, above the seeds")
@@ -148,7 +136,6 @@ def _checkpoint() -> Path:
 
 
 def _earlier_settings(file: Path) -> CfgNode:
-    """Return the earlier run's settings in our keys, as far as they matter here; others are left at their defaults."""
     settings = read_settings(file)
     dialect = "" if {key for key, _, _ in settings} >= WRITTEN else _find_dialect(settings)
     if dialect in FOREIGN:
@@ -167,7 +154,6 @@ def _earlier_settings(file: Path) -> CfgNode:
 
 
 def _find_dialect(settings: list[tuple[str, Any, str]]) -> str:
-    """Return the dialect of an earlier run of a public code: the file's own, or as found by its settings and names."""
     values = {key: value for key, value, _ in name_dialect(settings)}
     # The codes of the k-MIP paper and of the thesis write the same keys, but gt.layer_norm of a GPSModel is
     # torch_geometric's LayerNorm in the one and its GraphNorm in the other: the parameters tell which.

@@ -1,8 +1,6 @@
 """Low-width score estimation (two stages): which config is an estimator, which a sparse network, and its loaders.
 
-Both are of ``model.type Spexphormer``. The estimator, ``gt.layer_type ScoreEstimator``, is trained on the whole
-attention graph and writes the scores of its edges; the sparse network, ``gt.layer_type Spexphormer``, reads some edges
-of each node, drawn by these scores.
+An estimator writes the scores of the edges of its attention; a sparse network reads edges drawn by these scores.
 """
 
 from __future__ import annotations
@@ -101,12 +99,7 @@ def the_graph(dataset: GraphDataset, level: str) -> Data:
 
 
 def sparse_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[LayerLoader]:
-    """Return the loaders of training, validation and test for this process.
-
-    Each reads the same sampled edges in an epoch, as published; with ``spexphormer.eval_draws`` above 1, validation
-    and test average the predictions of as many samples. Scores of other data, another split or other settings are
-    refused.
-    """
+    """Return the loaders of training, validation and test; scores of other data, split or settings are refused."""
     graph, options, path = the_graph(dataset, level), cfg.spexphormer, Path(cfg.spexphormer.scores)
     for key in ("train", "val"):
         if cfg[key].sampler != FULL_BATCH:

@@ -139,13 +139,8 @@ def with_options(spec: Spec) -> Callable[..., Any]:
 
 
 def train_mode(config: CfgNode) -> Callable[..., Any]:
-    """Return ``train.mode`` as ``(loaders, model, optimizer, scheduler, fabric) -> record``.
-
-    A mode that has an argument ``config`` gets the config with the facts of the data; one of another package finds
-    these facts in ``cfg``.
-    """
-    modes = components("train_mode")
-    name = config.train.mode
+    """Return ``train.mode`` as ``(loaders, model, optimizer, scheduler, fabric) -> record``."""
+    modes, name = components("train_mode"), config.train.mode
     if name in modes:
         return with_config(modes[name], config)
 
@@ -158,18 +153,15 @@ def train_mode(config: CfgNode) -> Callable[..., Any]:
 
 
 def with_config(mode: Callable[..., Any], config: CfgNode) -> Callable[..., Any]:
-    """Return a mode with its argument ``config``, if it has one."""
+    """Return a mode with its argument ``config``, the one with the facts of the data, if it has one."""
     return partial(mode, config=config) if "config" in inspect.signature(mode).parameters else mode
 
 
 def run_mode_of_graphgym(mode: Callable[..., Any], loaders: Sequence[Any], *arguments: Any) -> Any:
-    """Call a train mode from the main program of another package: in one process, on the device that it has chosen.
-
-    There may be more loaders than splits: Exphormer's main repeats them for ogbn-arxiv.
-    """
+    """Call a train mode from the main program of another package: in one process, on the device that it has chosen."""
     accelerator, _, index = cfg.accelerator.partition(":")
     fabric = make_fabric(accelerator, [int(index)] if index else 1, cfg.train.precision)
-    return with_config(mode, cfg)(loaders[: len(SPLITS)], *arguments, fabric)
+    return with_config(mode, cfg)(loaders[: len(SPLITS)], *arguments, fabric)  # Exphormer's main repeats the loaders
 
 
 @register("train_mode", "custom", aliases=("standard",))
@@ -206,10 +198,7 @@ def current_settings() -> TrainSettings:
 
 
 def current_writers(config: CfgNode) -> list[Writer]:
-    """Return TensorBoard and Weights & Biases, as far as they are switched on and installed.
-
-    Nearly all public files switch one on; a run without it loses nothing, so that is no reason to stop.
-    """
+    """Return TensorBoard and Weights & Biases, as far as they are switched on and installed."""
     run_dir, run = Path(cfg.run_dir), f"{Path(cfg.out_dir).name}-{Path(cfg.run_dir).name}"
     key = f"{run}-{config_hash(cfg)}"  # the same for a run and its resumption
     wandb = (cfg.wandb.entity, cfg.wandb.project, cfg.wandb.name or run, dict(flatten(config)), key)
@@ -330,7 +319,6 @@ def _run_pairs(
 
 
 def _pair_statistics(results: Mapping[int, Result], counts: Mapping[str, int]) -> dict[str, dict[str, Any]]:
-    """Return the line of training, the mean loss of the last epochs, and that of the test, with counts of pairs."""
     tested = [result["loss"] for result in results.values() if result["loss"] is not None]
     trained = [result["last_loss"] for result in results.values() if result["last_loss"] is not None]
     train, _, test = SPLITS

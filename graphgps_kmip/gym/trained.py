@@ -52,8 +52,7 @@ def trained(run_dir: Path) -> Iterator[Trained]:
 def load_model(run_dir: str | Path) -> nn.Module:
     """Return the model of a finished run with the parameters of its best epoch, in eval mode, on the CPU.
 
-    It needs no data; GraphGym's config stays as it was. ``load_model(folder)(batch)`` returns predictions and labels of
-    torch_geometric graphs with the features of the run's data set, see `batch_of`.
+    It needs no data. ``load_model(folder)(batch)`` returns predictions and labels, see `batch_of`.
 
     Args:
         run_dir (str or Path): Folder of the run, such as ``results/digits-kmip/0``.
@@ -70,7 +69,6 @@ def load_model(run_dir: str | Path) -> nn.Module:
 
 
 def _open(run_dir: Path) -> tuple[dict[str, Any], Path, dict[str, Any]]:
-    """Load the config of a finished run; return its record, and path and content of its checkpoint."""
     record = read_record(run_dir) or {}
     if not is_finished(record):
         raise ConfigError(f"{run_dir}: no finished run is there, give a folder such as results/digits-kmip/0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -10,22 +11,11 @@ from torch_geometric.nn.models import JumpingKnowledge
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import DROPOUT, NOT_NEGATIVE, Choice, refusal
+from graphgps_kmip.signatures import rules_of
 
-RESIDUAL_MAPS = ("identity", "linear")
-DROPOUT_PLACES = ("branches", "output")
 NORM_PLACES = ("post", "pre")
 ORDERS = ("parallel", "local_first")
 JUMPS = ("none", "sum", "max", "cat")
-RULES = {  # of the fields of `LayerRecipe`, which are the keys of the config group recipe
-    "local_residual_map": Choice(RESIDUAL_MAPS),
-    "dropout_place": Choice(DROPOUT_PLACES),
-    "norm_place": Choice(NORM_PLACES),
-    "order": Choice(ORDERS),
-    "jump": Choice(JUMPS),
-    "feature_dropout": DROPOUT,
-    "edge_dropout": DROPOUT,
-    "attention_layer_scale": NOT_NEGATIVE,
-}
 
 
 @dataclass(frozen=True)
@@ -56,17 +46,17 @@ class LayerRecipe:
     local_residual: bool = True
     attention_residual: bool = True
     ffn: bool = True
-    norm_place: str = "post"
-    order: str = "parallel"
-    jump: str = "none"
-    feature_dropout: float = 0.0
-    edge_dropout: float = 0.0
-    attention_layer_scale: float = 0.0
-    local_residual_map: str = "identity"
-    dropout_place: str = "branches"
+    norm_place: Annotated[str, Choice(NORM_PLACES)] = "post"
+    order: Annotated[str, Choice(ORDERS)] = "parallel"
+    jump: Annotated[str, Choice(JUMPS)] = "none"
+    feature_dropout: Annotated[float, DROPOUT] = 0.0
+    edge_dropout: Annotated[float, DROPOUT] = 0.0
+    attention_layer_scale: Annotated[float, NOT_NEGATIVE] = 0.0
+    local_residual_map: Annotated[str, Choice(("identity", "linear"))] = "identity"
+    dropout_place: Annotated[str, Choice(("branches", "output"))] = "branches"
 
     def __post_init__(self) -> None:
-        for name, rule in RULES.items():
+        for name, rule in rules_of(LayerRecipe).items():
             if why := refusal(rule, getattr(self, name)):
                 raise InputError(f"recipe.{name}: {why}")
         if self.local_residual_map == "linear" and not (self.local_residual and self.norm_place == "post"):
@@ -93,19 +83,17 @@ class LayerRecipe:
 
     def describe(self) -> str:
         """Return the recipe in one line, for people."""
-        residual = {
+        residuals = {
             (True, True): "residuals around all branches",
             (True, False): "residual around message passing alone",
             (False, True): "residual around attention alone",
             (False, False): "no residuals around branches",
-        }[self.local_residual, self.attention_residual]
-        parts = [
-            "message passing, then attention" if self.order == "local_first" else "branches side by side",
-            residual,
-            "norms before the branches" if self.norm_place == "pre" else "norms after the residuals",
-            "feed-forward network" if self.ffn else "activation instead of a feed-forward network",
-        ]
-        extras = {
+        }
+        parts = {
+            "message passing, then attention" if self.order == "local_first" else "branches side by side": True,
+            residuals[self.local_residual, self.attention_residual]: True,
+            "norms before the branches" if self.norm_place == "pre" else "norms after the residuals": True,
+            "feed-forward network" if self.ffn else "activation instead of a feed-forward network": True,
             f"{self.jump} of all layers": self.jump != "none",
             f"feature dropout {self.feature_dropout:g}": self.feature_dropout,
             f"edge dropout {self.edge_dropout:g}": self.edge_dropout,
@@ -113,7 +101,7 @@ class LayerRecipe:
             "a linear map in the residual of message passing": self.local_residual_map == "linear",
             "dropout of the layer's output alone": self.dropout_place == "output",
         }
-        return ", ".join([*parts, *(text for text, applies in extras.items() if applies)])
+        return ", ".join(text for text, applies in parts.items() if applies)
 
 
 def leaves_residual(local: nn.Module) -> bool:

@@ -62,8 +62,7 @@ def create_model(
         edge_dim (int, optional): Columns of ``batch.edge_attr``; 0: edges get one learned vector. (default: ``0``)
         settings (Mapping, optional): Dotted keys as in YAML files -> values. (default: none)
         **options: Last parts of such keys, of the network and the components in ``layer_type`` first (``k=10``
-            is ``gt.kmip.k``), and ``dim``, ``num_heads``, ``dropout``, ``head``, ``pooling``, ``node_encoder``,
-            ``edge_encoder``.
+            is ``gt.kmip.k``), and the names of `SHORT`.
 
     Raises:
         ConfigError: an unknown name or option, with near misses; a value that is not allowed.

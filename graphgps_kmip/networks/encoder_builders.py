@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from graphgps_kmip.common.near_misses import look_up
+from graphgps_kmip.encoding import coco_voc_superpixels as superpixels
 from graphgps_kmip.encoding import feature_encoders as features
 from graphgps_kmip.encoding.positional_encoding import encoding_parts, from_settings
 from graphgps_kmip.errors import ConfigError
@@ -21,11 +22,11 @@ from graphgps_kmip.networks.network_settings import NetworkPlan
 from graphgps_kmip.registry import Spec, named, register
 
 
-def superpixel_edge_encoder(scale: features.Scale, edge_dim: int, dim: int) -> nn.Module:
+def superpixel_edge_encoder(scale: superpixels.Scale, edge_dim: int, dim: int) -> nn.Module:
     """Return the encoder of superpixel edges: no scale is published for those of one number."""
     if edge_dim == 1:
         return features.LinearEdgeEncoder(1, dim)
-    return features.SuperpixelEdgeEncoder(scale, dim)
+    return superpixels.SuperpixelEdgeEncoder(scale, dim)
 
 
 NODE_ENCODERS: dict[str, tuple[Callable[..., nn.Module], str]] = {
@@ -44,11 +45,11 @@ NODE_ENCODERS: dict[str, tuple[Callable[..., nn.Module], str]] = {
         "Sum of the embeddings of type, attribute and depth in a syntax tree.",
     ),
     "VOCNode": (
-        lambda dim: features.SuperpixelNodeEncoder(features.VOC_NODE, dim),
+        lambda dim: superpixels.SuperpixelNodeEncoder(superpixels.VOC_NODE, dim),
         "Linear map of PascalVOC-SP's 14 node features, standardised.",
     ),
     "COCONode": (
-        lambda dim: features.SuperpixelNodeEncoder(features.COCO_NODE, dim),
+        lambda dim: superpixels.SuperpixelNodeEncoder(superpixels.COCO_NODE, dim),
         "Linear map of COCO-SP's 14 node features, standardised.",
     ),
 }
@@ -71,11 +72,11 @@ EDGE_ENCODERS: dict[str, tuple[Callable[..., nn.Module], str]] = {
         "Sum of the embeddings of type and direction of an edge in a syntax tree.",
     ),
     "VOCEdge": (
-        lambda dim, *, edge_dim: superpixel_edge_encoder(features.VOC_EDGE, edge_dim, dim),
+        lambda dim, *, edge_dim: superpixel_edge_encoder(superpixels.VOC_EDGE, edge_dim, dim),
         "Linear map of PascalVOC-SP's edge features, standardised where there are 2 (edge_wt_region_boundary).",
     ),
     "COCOEdge": (
-        lambda dim, *, edge_dim: superpixel_edge_encoder(features.COCO_EDGE, edge_dim, dim),
+        lambda dim, *, edge_dim: superpixel_edge_encoder(superpixels.COCO_EDGE, edge_dim, dim),
         "Linear map of COCO-SP's edge features, standardised where there are 2 (edge_wt_region_boundary).",
     ),
 }

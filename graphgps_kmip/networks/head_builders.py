@@ -150,8 +150,7 @@ def check_head(settings: Any, level: str) -> None:
 
     Args:
         settings (Any): Config with the groups ``gnn`` and ``dataset``.
-        level (str): Of the data set, see `DatasetRecord`; "subgraph" where each node has one, which has its label;
-            "sampled" where batches hold the labels of a split's nodes alone.
+        level (str): Of the data set, see `DatasetRecord`; "subgraph", of a node; "sampled", of nodes of a split.
     """
     unfit, right = UNFIT.get(level, ((), ""))
     if settings.gnn.head in unfit:

@@ -12,7 +12,7 @@ from torch import nn
 from graphgps_kmip.common.near_misses import look_up, suggest
 from graphgps_kmip.encoding.positional_encoding import option_keys
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.model.layer_recipe import RULES, LayerRecipe
+from graphgps_kmip.model.layer_recipe import LayerRecipe
 from graphgps_kmip.mpnn.gin import INNER
 from graphgps_kmip.ops.row_layers import NORM_LAYERS
 from graphgps_kmip.ranges import (
@@ -114,10 +114,8 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "ppgt.subgraph_layers": Default(6, SOME_LAYERS),
     "ppgt.subgraph_hops": Default(4, SOME_LAYERS),
     # ours: what is around the branches of GPSModel, MultiModel and SingleModel, see `LayerRecipe`
-    **{
-        f"recipe.{row.name}": Default(row.default, RULES[row.name]) if row.name in RULES else row.default
-        for row in fields(LayerRecipe)
-    },
+    **{f"recipe.{row.name}": row.default for row in fields(LayerRecipe)},
+    **{f"recipe.{name}": Default(getattr(LayerRecipe, name), rule) for name, rule in rules_of(LayerRecipe).items()},
     "prep.use_exp_edges": True,
     "prep.add_edge_index": True,
     "prep.num_virt_node": Default(0, whole(0, 10_000)),
@@ -173,10 +171,7 @@ def network_keys() -> dict[str, Any]:
 
 
 def network_settings(values: Mapping[str, Any]) -> Settings:
-    """Return the settings of a network.
-
-    Args:
-        values (Mapping): Dotted key -> value, such as ``{"gt.kmip.k": 10}``; others have their defaults.
+    """Return the settings of a network: ``{"gt.kmip.k": 10}`` and such, and the defaults of all other keys.
 
     Raises:
         ConfigError: an unknown key, with near misses, or a value that is not allowed.
@@ -190,9 +185,8 @@ def network_settings(values: Mapping[str, Any]) -> Settings:
     tree = Settings()
     for key, entry in keys.items():
         *groups, leaf = key.split(".")
-        reduce(lambda node, group: node.setdefault(group, Settings()), groups, tree)[leaf] = values.get(
-            key, default_of(entry)
-        )
+        node = reduce(lambda node, group: node.setdefault(group, Settings()), groups, tree)
+        node[leaf] = values.get(key, default_of(entry))
     return tree
 
 
@@ -204,8 +198,7 @@ class NetworkPlan:
         settings (Any): Keys as in YAML files: GraphGym's config, or `Settings`.
         dim_in (int): Columns of the node features.
         edge_dim (int): Columns of the edge features, 0 where there are none.
-        others (Mapping, optional): Kind -> name -> component of what other packages registered with GraphGym.
-            (default: none)
+        others (Mapping, optional): Kind -> name -> component of other packages. (default: none)
     """
 
     settings: Any
@@ -219,7 +212,7 @@ class NetworkPlan:
 
     def build(self, spec: Spec, *positional: Any, **others: Any) -> Any:
         """Return a new module; the plan and ``others`` are options that do not come from its group."""
-        return build(spec, *positional, settings=self.group(spec), given={"plan": self} | others)
+        return build(spec, *positional, settings=self.group(spec), supplied={"plan": self} | others)
 
     def components_of(self, kind: str) -> dict[str, Any]:
         """Return the components of a kind by name and alias; of two of one name, ours."""

@@ -114,10 +114,6 @@ def _check_settings(plan: NetworkPlan) -> None:
         raise ConfigError("ppgt.subgraph_encoder makes features of all pairs: set posenc_RRWP.sparse False, or none")
 
 
-def _pair_width(plan: NetworkPlan, dim: int) -> int:
-    return plan.settings.ppgt.dim_pair or dim
-
-
 def _build_ffn(plan: NetworkPlan, dim: int) -> nn.Module:
     settings = plan.settings.ppgt
     dropout = max(plan.settings.gt.dropout, settings.ffn_dropout)
@@ -131,7 +127,7 @@ def _build_ffn(plan: NetworkPlan, dim: int) -> nn.Module:
 
 def _build_layer(plan: NetworkPlan, dim: int, drop_path: float) -> PPGTLayer:
     gt, spec = plan.settings.gt, entries("attention")["sL2"]
-    attention = plan.build(spec, dim, gt.n_heads, gt.attn_dropout, dim_pair=_pair_width(plan, dim))
+    attention = plan.build(spec, dim, gt.n_heads, gt.attn_dropout, dim_pair=plan.settings.ppgt.dim_pair or dim)
     return PPGTLayer(dim, attention, _build_ffn(plan, dim), _branch_options(plan, drop_path))
 
 
@@ -150,8 +146,9 @@ def _branch_options(plan: NetworkPlan, drop_path: float) -> BranchOptions:
 
 
 def _build_encoder(plan: NetworkPlan, dim: int) -> PPGTEncoder:
-    rrwp, rate = from_settings(RRWP, "RRWP", plan.settings), plan.settings.ppgt.mask_rate
-    features, mask = encoder(plan, dim, _pair_width(plan, dim)), NodeMask(rate) if rate else None
+    rrwp, settings = from_settings(RRWP, "RRWP", plan.settings), plan.settings.ppgt
+    features = encoder(plan, dim, settings.dim_pair or dim)
+    mask = NodeMask(settings.mask_rate) if settings.mask_rate else None
     return PPGTEncoder(features, _build_node_stems(plan, rrwp, dim), _build_pair_stems(plan, rrwp, dim), mask)
 
 
@@ -168,7 +165,7 @@ def _build_node_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module
 
 
 def _build_pair_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module]:
-    settings, width = plan.settings.ppgt, _pair_width(plan, dim)
+    settings, width = plan.settings.ppgt, plan.settings.ppgt.dim_pair or dim
     names = _split_names(settings.pair_features, PAIR_FEATURES, "ppgt.pair_features")
     subgraphs = []
     if settings.subgraph_encoder == "I2GIN":

@@ -89,7 +89,6 @@ def _build_san_layer(gt: Any, dim: int) -> PostNormLayer:
 
 
 def _choose_secondary_edges(gt: Any) -> str:
-    """Return which pairs join the edges: gt.full_graph is GraphGPS's switch, gt.secondary_edges Exphormer's."""
     if not gt.full_graph or gt.secondary_edges in (None, "", NO_PAIRS):
         return NO_PAIRS
     name = gt.secondary_edges
@@ -208,7 +207,6 @@ def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  
 
 
 def _build_edge_attention(plan: NetworkPlan, dim: int) -> nn.Module:
-    """Return the attention of a layer; the vectors of the kinds of edges are the network's."""
     gt = plan.settings.gt
     specs: dict[str, Any] = {name: spec for name, spec in named("attention").items() if spec.name in WHOLE}
     spec = look_up(specs | {SAMPLED: None}, gt.layer_type, "gt.layer_type of model.type Spexphormer")

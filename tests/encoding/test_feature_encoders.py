@@ -11,28 +11,30 @@ from ogb.graphproppred.mol_encoder import BondEncoder as OgbBond
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding.feature_encoders import (
-    ATOM,
-    BOND,
+from graphgps_kmip.encoding.coco_voc_superpixels import (
     COCO_EDGE,
     COCO_NODE,
     VOC_EDGE,
     VOC_NODE,
+    SuperpixelEdgeEncoder,
+    SuperpixelNodeEncoder,
+)
+from graphgps_kmip.encoding.degree_and_heat_kernel import DegreeEncoder
+from graphgps_kmip.encoding.feature_encoders import (
+    ATOM,
+    BOND,
     AtomEncoder,
     BondEncoder,
     ConstantEdgeEncoder,
     ConstantNodeEncoder,
     LinearEdgeEncoder,
     LinearNodeEncoder,
-    SuperpixelEdgeEncoder,
-    SuperpixelNodeEncoder,
     SyntaxEdgeEncoder,
     SyntaxNodeEncoder,
     TypeDictEdgeEncoder,
     TypeDictNodeEncoder,
 )
 from graphgps_kmip.encoding.kernel_encoder import KernelEncoder, OnEdges
-from graphgps_kmip.encoding.node_statistics import DegreeEncoder
 
 DIM = 5
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])

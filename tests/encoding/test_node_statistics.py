@@ -8,8 +8,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.transforms import LocalDegreeProfile
 
-from graphgps_kmip.encoding import node_statistics
-from graphgps_kmip.encoding.node_statistics import (
+from graphgps_kmip.encoding import degree_and_heat_kernel
+from graphgps_kmip.encoding.degree_and_heat_kernel import (
     electrostatic_statistics,
     heat_kernel_diagonal,
     local_degree_profile,
@@ -64,7 +64,7 @@ def test_without_edges_every_value_is_zero(num_nodes: int) -> None:
 
 
 def test_graphs_too_large_for_a_dense_matrix_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_statistics, "MAX_NODES", 3)
+    monkeypatch.setattr(degree_and_heat_kernel, "MAX_NODES", 3)
     with pytest.raises(ValueError, match="up to 3 nodes, got 4: use RWSE"):
         heat_kernel_diagonal(TRIANGLE_AND_TAIL, 4, [1])
 

@@ -14,22 +14,18 @@ FAST = ["train.ckpt_period", "1", "train.ckpt_best", "False", "optim.num_warmup_
 
 
 def kill(*_: object) -> None:
-    """Stand for a write before which the process is killed."""
     raise KeyboardInterrupt
 
 
 def train_earlier(out: Path, *argv: str) -> Path:
-    """Train the digits for one epoch and return the folder of the runs."""
     assert main.run(["--cfg", DIGITS, "out_dir", str(out), *SHORT, *FAST, *argv]) == 0
     return out / "digits-kmip"
 
 
 def after(folder: Path, mode: str, *argv: str) -> list[str]:
-    """Return the settings of a mode that takes the parameters of a run, its head among them."""
     pretrained = ["pretrained.dir", str(folder), "pretrained.reset_prediction_head", "False"]
     return [*SHORT, *pretrained, "train.mode", mode, *argv]
 
 
 def lines(run_dir: Path, split: str) -> list[dict[str, Any]]:
-    """Return the statistics of a split."""
     return [json.loads(line) for line in (run_dir / split / "stats.json").read_text().splitlines()]

@@ -1,8 +1,7 @@
 """Mutated configs through the command line, in one process: ``python -m tests.gym.fuzz FOLDER SEED COUNT``.
 
 Each mutant changes one setting of a base config, in the YAML file or on the command line, and goes through
-``--dry-run``; one in sixteen goes through a training epoch instead. One JSON line for each mutant goes to standard
-output: what was changed, the exit code, the seconds of processor time and the error line; ``crash`` holds a traceback.
+``--dry-run``; one in sixteen through a training epoch instead. Each prints one JSON line.
 """
 
 from __future__ import annotations
@@ -95,7 +94,6 @@ def mutants(seed: int, count: int) -> list[tuple[str, str, Any, str]]:
 
 
 def write(folder: Path, base: str, extra: dict[str, Any]) -> Path:
-    """Write a config of dotted settings, nested as files are."""
     tree: dict[str, Any] = {"base": str(folder / "digits.yaml")}
     for key, value in (SMALL | BASES[base] | extra).items():
         node = tree
@@ -108,7 +106,7 @@ def write(folder: Path, base: str, extra: dict[str, Any]) -> Path:
     return file
 
 
-def words_of(folder: Path, mutant: tuple[str, str, Any, str]) -> list[str]:
+def tail_of(folder: Path, mutant: tuple[str, str, Any, str]) -> list[str]:
     base, key, value, where = mutant
     if where == "text":
         (folder / "mutant.yaml").write_text(value)
@@ -126,8 +124,7 @@ def words_of(folder: Path, mutant: tuple[str, str, Any, str]) -> list[str]:
 
 
 def attempt(folder: Path, mutant: tuple[str, str, Any, str], train: bool) -> dict[str, Any]:
-    """Run one mutant; return what came of it."""
-    tail = words_of(folder, mutant)
+    tail = tail_of(folder, mutant)
     flags = [] if train else ["--dry-run"]
     out, err, crash, code = io.StringIO(), io.StringIO(), "", None
     before, start = torch.get_num_threads(), time.process_time()
@@ -155,7 +152,6 @@ def attempt(folder: Path, mutant: tuple[str, str, Any, str], train: bool) -> dic
 
 
 def main(folder: Path, seed: int, count: int) -> None:
-    """Run the mutants."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
     signal.signal(signal.SIGALRM, ring)
     signal.signal(signal.SIGPROF, ring)

@@ -34,7 +34,6 @@ DATA = {
 
 
 def configure(settings: dict[str, Any]) -> None:
-    """Set ``cfg`` to the defaults and these settings."""
     load_config(cfg, None, [])
     for key, value in settings.items():
         *groups, leaf = key.split(".")
@@ -46,11 +45,5 @@ def configure(settings: dict[str, Any]) -> None:
 
 
 def graphs() -> Batch:
-    """Return three graphs of 5, 1 and 3 nodes."""
-    sizes = (5, 1, 3)
-    return Batch.from_data_list(
-        [
-            Data(x=torch.randn(n, 5), edge_index=torch.randint(n, (2, n - 1)), edge_attr=torch.randn(n - 1, 2), y=n)
-            for n in sizes
-        ]
-    )
+    rows = [(n, torch.randn(n, 5), torch.randint(n, (2, n - 1)), torch.randn(n - 1, 2)) for n in (5, 1, 3)]
+    return Batch.from_data_list([Data(x=x, edge_index=edges, edge_attr=attr, y=n) for n, x, edges, attr in rows])

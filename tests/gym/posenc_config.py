@@ -21,12 +21,12 @@ NARROW = ("EquivStableLapPE", "GraphormerBias", "RRWP")  # they take no columns
 TABLES = {"num_spatial_types": 4, "num_in_degrees": 9, "num_out_degrees": 9}
 
 
-def load(name: str, *argv: str, enable: bool = True, edges: str = "") -> None:
+def load(name: str, *argv: str, edges: str = "") -> None:
     """Load the digits' config with encoders of nodes and edges, and the blocks of their encodings switched on."""
     blocks = ["dataset.edge_encoder_name", edges, "dataset.edge_encoder", "True"] if edges else []
     parts = encoding_parts() | encoding_parts(on_edges=True)
     for row in [parts[part] for part in f"{name}+{edges}".split("+") if part in parts]:
-        blocks += [f"{row.group}.enable", str(enable)]
+        blocks += [f"{row.group}.enable", "True"]
         blocks += [f"{row.group}.dim_pe", "4"] if row.name not in NARROW else []
         blocks += [f"{row.group}.model", MODELS[row.name]] if row.name in MODELS else []
         blocks += [f"{row.group}.post_layers", "1"] if row.name in MODELS else []
@@ -39,7 +39,6 @@ def load(name: str, *argv: str, enable: bool = True, edges: str = "") -> None:
 
 
 def sample(tmp_path: Path) -> Batch:
-    """Return some graphs of the sample as the config asks for them."""
     cfg.dataset.sample, cfg.dataset.dir = True, str(tmp_path)
     graphs = load_dataset("sklearn", "digits", str(tmp_path)).graphs
     return Batch.from_data_list([graphs[number] for number in (0, 1, 2)])

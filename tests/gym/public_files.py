@@ -41,6 +41,8 @@ ZINC = COMMON | {
     "gt": GT | {"layers": 10, "n_heads": 8, "dim_hidden": 56},
     "gnn": GNN | {"head": "san_graph", "layers_post_mp": 3, "dim_inner": 56},
 }
+EDGE_TYPES = {"edge_encoder": True, "edge_encoder_name": "TypeDictEdge", "edge_encoder_num_types": 4}
+EDGE_TYPES |= {"edge_encoder_bn": False}
 NCI1 = COMMON | {
     "run_multiple_splits": list(range(10)),
     "metric_best": "accuracy",
@@ -53,8 +55,8 @@ NCI1 = COMMON | {
     "gt": GT | {"layers": 2, "n_heads": 4, "dim_hidden": 64, "gamma": "1e-2"},
     "gnn": GNN | {"layers_post_mp": 2, "dim_inner": 64},
 }
-# As published it names an encoder that GraphGPS itself has not.
 BIG_BIRD = ZINC | {"model": ZINC["model"] | {"type": "BigBird"}}
+# As published BigBird's names an encoder that GraphGPS itself has not.
 UNKNOWN_ENCODER = {"node_encoder_name": "ZINCNode+LapPE", "node_encoder_num_types": 0}
 
 
@@ -116,7 +118,6 @@ GRAPHORMER_FILES = {
 
 
 def assembled(folder: Path, content: dict[str, Any], *argv: str) -> Parts:
-    """Return data and model of a file with this content."""
     file = folder / "public.yaml"
     file.write_text(yaml.safe_dump(content))
     load_config(cfg, file, ["dataset.sample", "True", "num_threads", "1", *argv])

@@ -34,7 +34,7 @@ def trained(parts: Parts) -> dict[str, torch.Tensor | None]:
     return {name: parameter.grad for name, parameter in parts.model.model.named_parameters()}
 
 
-def test_branches_of_both_kinds_stand_side_by_side_in_any_number() -> None:
+def test_branches_of_both_kinds_are_side_by_side_in_any_number() -> None:
     parts = built("gt.layer_type", "GatedGCN+GINE+kMIP+Exphormer", *EXPHORMER)
     layer = parts.model.model.layers[1]
     assert [type(branch).__name__ for branch in layer.local] == ["GatedGCN", "GINE"]

@@ -28,10 +28,9 @@ def lines(path: Path) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder of data where five published pairs stand for all 400, again and again."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "BREC/raw").mkdir(parents=True)
-    five = brec_pairs().texts
+    five = brec_pairs().texts  # published pairs, repeated in place of all 400
     half = len(five) // 2
     texts = [*five[:half] * (NUM_PAIRS // 5), *five[half:] * (NUM_PAIRS // 5)]
     np.save(folder / "BREC/raw/brec_v3.npy", np.array(texts))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,8 @@ SIZES = [3, 9, 1, 4, 4, 30, 2, 7]
 
 
 @pytest.fixture(autouse=True)
-def _loaded() -> Iterator[None]:
+def _loaded() -> None:
     load_config(cfg, None, ["train.batch_size", "2"])
-    yield
-    cfg.defrost()
 
 
 def dataset() -> GraphDataset:
@@ -46,7 +43,7 @@ def test_training_batches_follow_the_budget_and_evaluation_does_not(budget: int)
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_the_order_of_training_is_new_in_each_epoch_unless_told_otherwise(shuffle: bool) -> None:
+def test_the_order_of_training_is_new_in_each_epoch_unless_shuffle_is_off(shuffle: bool) -> None:
     cfg.train.shuffle = shuffle
     train = current_loaders(dataset(), "graph", Fabric(accelerator="cpu", devices=1))[0]
     orders = []
@@ -77,20 +74,17 @@ def graph(*argv: str) -> Data:
 RANDOM = ("dataset.split_mode", "random")
 
 
-def split(*argv: str) -> torch.Tensor:
-    return graph(*RANDOM, *argv).train_mask
+@pytest.mark.parametrize(
+    ("name", "key"), [("train_mask", "dataset.split_seed"), ("expander_edge_index", "prep.exp_seed")]
+)
+def test_a_seed_of_its_own_takes_the_place_of_the_seed_of_the_run(name: str, key: str) -> None:
+    def draw(seed: int, special: int = -1) -> torch.Tensor:
+        return graph(*RANDOM, "seed", str(seed), key, str(special))[name]
 
-
-def expander(*argv: str) -> torch.Tensor:
-    return graph(*argv).expander_edge_index
-
-
-@pytest.mark.parametrize(("drawn", "key"), [(split, "dataset.split_seed"), (expander, "prep.exp_seed")])
-def test_a_seed_of_its_own_takes_the_place_of_the_seed_of_the_run(drawn: Callable[..., torch.Tensor], key: str) -> None:
-    first, other = drawn("seed", "0"), drawn("seed", "1")
+    first, other = draw(0), draw(1)
     assert not torch.equal(first, other)
-    assert torch.equal(drawn("seed", "1", key, "0"), first)
-    assert torch.equal(drawn("seed", "0", key, "1"), other)
+    assert torch.equal(draw(1, 0), first)
+    assert torch.equal(draw(0, 1), other)
 
 
 def test_shares_that_the_split_mode_does_not_read_are_said(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,21 +40,15 @@ RUNS: dict[str, tuple[str, list[str], set[str]]] = {
 FACTS = {"share.dim_in", "share.dim_out", "share.num_splits", "dataset.edge_dim"}
 
 
+pytestmark = pytest.mark.usefixtures("small_samples", "graphgym_registries")
+
+
 @pytest.fixture(autouse=True)
-def everything_as_before(small_samples: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:  # noqa: ARG001
-    registries = [value for name, value in vars(graphgym).items() if name.endswith("_dict")]
-    before, handlers = [dict(registry_dict) for registry_dict in registries], logging.root.handlers[:]
+def _in_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    yield
-    logging.root.handlers = handlers
-    for registry, entry in zip(registries, before, strict=True):
-        registry.clear()
-        registry.update(entry)
-    cfg.defrost()
 
 
 def assembled(file: str, argv: list[str]) -> tuple[Parts, dict[str, Any]]:
-    """Return the parts of a run, and its config as it was before they were made."""
     load_config(cfg, ROOT / file, [*SMALL, *argv])
     with configured(planned_runs(1)[0]):
         before, groups = copy.deepcopy(dict(flatten(cfg))), dict(cfg)
@@ -106,8 +98,6 @@ def facts_in_cfg() -> tuple[int, ...]:
 
 
 class SeesFacts(nn.Module):
-    """A node encoder in GraphGym's form, which reads ``cfg``."""
-
     def __init__(self, dim: int) -> None:
         super().__init__()
         SEEN.append(facts_in_cfg())

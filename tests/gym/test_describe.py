@@ -22,8 +22,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Return what a dry run without network prints, after checking that it ends well."""
-
     def text(config: str, *opts: str) -> str:
         argv = ["--cfg", str(ROOT / "configs" / f"{config}.yaml"), "--dry-run", "num_threads", "1", *opts]
         with offline():
@@ -57,9 +55,8 @@ def test_without_its_files_a_model_has_as_many_parameters_as_with_them(
     assert total(without) == total(with_files)
     assert "raw files are missing" not in with_files
     missing = without.splitlines()[-1]
-    assert (
-        f"{record.title}: raw files are missing (a dry run downloads nothing): place {record.raw.files[0]}" in missing
-    )
+    reason = f"{record.title}: raw files are missing (a dry run downloads nothing)"
+    assert f"{reason}: place {record.raw.files[0]}" in missing
     assert f"into {tmp_path / 'nowhere' / record.raw.folder}, or set dataset.sample True" in missing
     assert "sample: false" in without, "the config that is printed is the user's"
     assert not (tmp_path / "nowhere").exists()

@@ -23,12 +23,10 @@ PACKAGE = Path(__file__).parents[2] / "graphgps_kmip"
 
 
 @pytest.mark.usefixtures("own_registry", "small_samples")
-def test_at_most_six_frames_lie_between_the_experiment_and_a_models_forward(tmp_path: Path) -> None:
+def test_at_most_six_frames_are_between_the_experiment_and_a_models_forward(tmp_path: Path) -> None:
     stacks: list[list[str]] = []
 
     class Looking(FullAttention):
-        """Full attention that looks at who calls it."""
-
         def forward(self, x: Tensor, context: GraphContext) -> Tensor:
             frames = traceback.extract_stack()
             stacks.append([frame.name for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)])
@@ -56,7 +54,7 @@ def without_reader() -> io.TextIOWrapper:
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
-def test_a_full_disk_behind_standard_output_is_one_line_and_the_run_goes_on(
+def test_a_standard_output_on_a_full_disk_is_one_line_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patched, FULL.open("w") as full:

@@ -91,14 +91,9 @@ def test_a_layer_between_different_widths_is_refused() -> None:
 def test_encoders_under_joined_names_are_those_that_the_network_builds() -> None:
     assert "Atom+LapPE" in graphgym.node_encoder_dict
     assert "Bond+RWSEEdge" in graphgym.edge_encoder_dict
-    settings = {
-        "posenc_LapPE__dim_pe": 2,
-        "posenc_RWSE__dim_pe": 2,
-        "posenc_LapPE__model": "DeepSet",
-        "posenc_LapPE__eigen__max_freqs": 4,
-        "posenc_RWSE__model": "Linear",
-    }
-    settings |= {"posenc_RWSE__kernel__times": [1, 2, 3], "gnn__layer_type": "GINE"}
+    settings = {"posenc_LapPE__dim_pe": 2, "posenc_LapPE__model": "DeepSet", "posenc_LapPE__eigen__max_freqs": 4}
+    settings |= {"posenc_RWSE__dim_pe": 2, "posenc_RWSE__model": "Linear", "posenc_RWSE__kernel__times": [1, 2, 3]}
+    settings |= {"gnn__layer_type": "GINE"}
     configured(dataset__node_encoder_name="LinearNode+LapPE+RWSE", **settings)
     encoder = GNN(5, 3).encoder.eval()
     built = build_network("gnn", 5, 3).encoder.eval()
@@ -134,7 +129,7 @@ class GPSLayer(torch.nn.Module):
 """
 
 
-def test_the_branches_for_a_fork_of_graphgps_run_as_they_stand_on_the_page() -> None:
+def test_the_branches_for_a_fork_of_graphgps_run_as_the_page_shows_them() -> None:
     page = (Path(__file__).parents[2] / "docs" / "extending.md").read_text()
     (code,) = (code for code in re.findall(r"```py\n(.*?)```", page, re.S) if "global_model_type" in code)
     names: dict[str, Any] = {"torch": torch}

@@ -49,9 +49,8 @@ def test_a_graph_is_predicted_as_if_it_were_alone(tree: Tree, tmp_path: Path) ->
 
 
 def test_the_keys_reach_their_places(tmp_path: Path) -> None:
-    argv = ("dropout", "0.2", "attention_dropout", "0.3", "mlp_dropout", "0.4", "input_dropout", "0.5")
-    argv = [word if i % 2 else f"graphormer.{word}" for i, word in enumerate(argv)]
-    model = assembled(tmp_path, ZINC, *argv, "graphormer.num_layers", "3").model.model
+    keys = {"dropout": 0.2, "attention_dropout": 0.3, "mlp_dropout": 0.4, "input_dropout": 0.5, "num_layers": 3}
+    model = assembled(tmp_path, ZINC | {"graphormer": ZINC["graphormer"] | keys}).model.model
     layer = model.layers[2]
     assert len(model.layers) == 3
     assert [module.p for module in layer.modules() if isinstance(module, nn.Dropout)] == [0.2, 0.4, 0.2]

@@ -81,11 +81,21 @@ def test_keys_of_the_public_kmip_code_are_read_as_ours(tmp_path: Path, caplog: p
         ("", ("gt.kmip.head_agg", "!!set {a}"), r"gt\.kmip\.head_agg: expected a plain value"),
         (BLOWN_UP, (), r"run\.yaml: more than 10,000 values: .* look at its aliases"),
         ("", ("optim.steps", "&a [*a, *a]"), r"optim\.steps: .*more than 10,000 values"),
+        ("gt: &a\n  layers: *a\n", (), r"run\.yaml: .*contains itself"),
+        ("run_multiple_splits: &a [*a]\n", (), r"run\.yaml: .*run_multiple_splits"),
+        ("seed: 2001-99-99\n", (), r"run\.yaml: .*month"),
+        (f"seed: {'9' * 5000}\n", (), r"run\.yaml: .*digits"),
+        ("gt:\n  kmip:\n    dim_kq: 2001-01-01\n", (), r"run\.yaml: gt\.kmip\.dim_kq"),
+        ("base: .\n", (), r"run\.yaml: base: .*directory"),
+        ('base: "a\\0b"\n', (), r"run\.yaml: base: "),
+        ("custom_modules: [null]\n", (), "custom_modules"),
     ],
 )
 def test_mistakes_get_one_clear_line(tmp_path: Path, text: str, overrides: tuple[str, ...], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=message) as caught:
         load(tmp_path, text, *overrides)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
 
 
 def test_a_key_that_is_there_twice_is_named_with_its_line_and_the_later_one_counts(

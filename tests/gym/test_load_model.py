@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,18 +15,14 @@ from graphgps_kmip.gym import experiment
 from graphgps_kmip.gym.trained import trained
 
 ROOT = Path(__file__).parents[2]
-SHORT = (
-    "optim.max_epoch 1 gt.layers 1 train.batch_size 256 num_threads 1 dataset.sample True train.ckpt_best True".split()
-)
+SHORT = """optim.max_epoch 1 gt.layers 1 train.batch_size 256 num_threads 1 dataset.sample True
+train.ckpt_best True""".split()
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path, small_samples: None) -> Iterator[Path]:  # noqa: ARG001
-    handlers = logging.root.handlers[:]
+def run_dir(tmp_path: Path, small_samples: None, graphgym_registries: None) -> Path:  # noqa: ARG001
     assert main.run(["--cfg", str(ROOT / "configs/quickstart/digits-kmip.yaml"), *SHORT, "out_dir", str(tmp_path)]) == 0
-    logging.root.handlers = handlers
-    yield next(path.parent for path in Path(f"{tmp_path}-sample").rglob("record.json"))
-    cfg.defrost()
+    return next(path.parent for path in Path(f"{tmp_path}-sample").rglob("record.json"))
 
 
 def test_a_finished_run_is_a_model_without_its_data(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ PLAIN = {
 }
 
 
-# What differs from one layer of gcnconv with ReLU after it and no residual.
+# What differs from a layer of gcnconv with ReLU after it and no residual.
 GAT, GINE = {"gnn.layer_type": "gatconv"}, {"gnn.layer_type": "gineconv"}
 GATED = {"gnn.layer_type": "gatedgcnconv"}
 RESIDUAL, GELU = {"gnn.residual": True}, {"gnn.act": "gelu"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,15 +35,12 @@ pytestmark = pytest.mark.usefixtures("small_samples")
 
 
 @pytest.fixture(autouse=True)
-def _written(tmp_path: Path) -> Iterator[None]:
+def _written(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(YAML)
-    yield
-    cfg.defrost()
 
 
 def run(tmp_path: Path, *argv: str) -> int:
-    arguments = ["--cfg", str(tmp_path / "run.yaml"), "out_dir", str(tmp_path / "out"), *SAMPLE, *argv]
-    return main.run(arguments)
+    return main.run(["--cfg", str(tmp_path / "run.yaml"), "out_dir", str(tmp_path / "out"), *SAMPLE, *argv])
 
 
 def stats(folder: Path) -> list[dict[str, float]]:

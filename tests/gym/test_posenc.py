@@ -89,6 +89,9 @@ def test_what_is_computed_is_kept_and_used_again(tmp_path: Path, caplog: pytest.
     assert len(list((tmp_path / "encodings" / "sklearn-digits").glob("RWSE-*"))) == 2
 
 
+GRAPHORMER = "LinearNode+GraphormerBias"
+
+
 @pytest.mark.usefixtures("small_samples")
 @pytest.mark.parametrize(
     ("name", "argv", "line"),
@@ -101,6 +104,12 @@ def test_what_is_computed_is_kept_and_used_again(tmp_path: Path, caplog: pytest.
         ("LinearNode+RWSE", ("posenc_RWSE.kernel.times", "[1000000]"), r"each a whole number from 0 to 10000"),
         ("LinearNode+RWSE", ("posenc_RWSEEdge.kernel.times", "[0.5]"), r"times: expected .* whole number"),
         ("LinearNode+LapPE", ("posenc_LapPE.eigen.laplacian_norm", "symm"), "laplacian_norm: expected one of"),
+        ("LinearNode+LapPE", ("posenc_LapPE.enable", "False"), r"LapPE needs posenc_LapPE\.enable True"),
+        ("LinearNode+ERN", ("posenc_ERN.er_dim", "wide"), "posenc_ERN.er_dim: expected a number, .*got 'wide'"),
+        ("LinearNode+ERN", ("posenc_ERN.er_dim", "0"), "posenc_ERN.er_dim: expected a number, .*got '0'"),
+        (GRAPHORMER, ("posenc_GraphormerBias.dim_pe", "4"), "dim_pe must be 0, got 4"),
+        (GRAPHORMER, ("posenc_GraphormerBias.edge_types", "True"), "needs dataset.edge_encoder_num_types"),
+        (GRAPHORMER, ("posenc_GraphormerBias.num_in_degrees", "0"), "num_in_degrees: expected a whole number from 1"),
     ],
 )
 def test_a_mistake_is_one_line(name: str, argv: tuple[str, ...], line: str) -> None:
@@ -112,14 +121,7 @@ def test_a_mistake_is_one_line(name: str, argv: tuple[str, ...], line: str) -> N
         start()
 
 
-@pytest.mark.parametrize(("name", "edges"), [("LinearNode+LapPE", ""), ("LinearNode", "DummyEdge+ER")])
-def test_an_encoder_whose_block_is_off_is_refused(name: str, edges: str) -> None:
-    load(name, enable=False, edges=edges)
-    with pytest.raises(ConfigError, match=r"(LapPE needs posenc_LapPE|ER needs posenc_ERE)\.enable True"):
-        enabled_encodings(cfg)
-
-
-def test_the_public_defaults_stand() -> None:
+def test_the_defaults_are_the_public_ones() -> None:
     load("LinearNode")
     assert (cfg.posenc_LapPE.eigen.laplacian_norm, cfg.posenc_LapPE.eigen.max_freqs) == ("sym", 10)
     assert cfg.posenc_ElstaticSE.kernel.times_func == "range(10)"
@@ -149,7 +151,7 @@ def test_every_encoding_of_edges_takes_its_columns_beside_their_features(name: s
     assert all(parameter.grad is not None for parameter in module.parameters())
 
 
-def test_edges_carry_their_resistances_and_the_probabilities_of_walks(tmp_path: Path) -> None:
+def test_edges_have_their_resistances_and_the_probabilities_of_walks(tmp_path: Path) -> None:
     load("LinearNode", edges="DummyEdge+ERE+RWSEEdge")
     for graph in sample(tmp_path).to_data_list():
         resistances = edge_resistances(graph.edge_index, graph.num_nodes)[:, None].float()
@@ -158,7 +160,7 @@ def test_edges_carry_their_resistances_and_the_probabilities_of_walks(tmp_path: 
         torch.testing.assert_close(graph.edge_pestat_RWSEEdge, walks)
 
 
-def test_a_batch_norm_stands_between_features_and_walks_of_edges_only() -> None:
+def test_a_batch_norm_is_between_features_and_walks_of_edges_only() -> None:
     load("LinearNode", "dataset.edge_encoder_num_types", "5", edges="TypeDictEdge+RWSEEdge")
     module = edge_encoder(plan_of(), "TypeDictEdge+RWSEEdge", 12)
     assert module[0].encoder.weight.shape == (5, 8)
@@ -174,12 +176,13 @@ def test_a_batch_norm_stands_between_features_and_walks_of_edges_only() -> None:
         ("DummyEdg+ERE", (), "dataset.edge_encoder_name: unknown name 'DummyEdg'. Did you mean DummyEdge"),
         ("DummyEdge+RWSE", (), "dataset.edge_encoder_name: unknown name 'RWSE'"),
         ("DummyEdge+ERE", ("posenc_ERE.dim_pe", "12"), "take 12 of 12 columns: lower their dim_pe"),
+        ("DummyEdge+ER", ("posenc_ERE.enable", "False"), r"ER needs posenc_ERE\.enable True"),
     ],
 )
 def test_a_mistake_in_an_edge_encoder_is_one_line(name: str, argv: tuple[str, ...], line: str) -> None:
     load("LinearNode", *argv, edges=name)
     with pytest.raises(ConfigError, match=line):
-        edge_encoder(plan_of(), name, 12)
+        enabled_encodings(cfg), edge_encoder(plan_of(), name, 12)
 
 
 def test_the_width_of_resistance_embeddings_is_that_of_the_largest_graph(tmp_path: Path) -> None:
@@ -209,13 +212,6 @@ def test_resistance_embeddings_follow_seed_and_graph_and_keep_to_a_given_width()
     assert torch.equal(embedded(0, 0), first)
     assert not torch.equal(embedded(1, 0), first)
     assert not torch.equal(embedded(0, 1), first)
-
-
-@pytest.mark.parametrize(("value", "line"), [("wide", "got 'wide'"), ("none", "got 'none'"), ("0", "got '0'")])
-def test_a_width_that_is_no_number_is_refused(value: str, line: str) -> None:
-    load("LinearNode+ERN", "posenc_ERN.er_dim", value)
-    with pytest.raises(ConfigError, match=f"posenc_ERN.er_dim: expected a number, .*{line}"):
-        enabled_encodings(cfg)
 
 
 def test_stable_eigenvectors_are_those_of_lappes_laplacian_beside_its_own(
@@ -265,28 +261,10 @@ def test_types_on_paths_are_computed_where_they_are_asked_for() -> None:
     assert module.place_encoder.shape == (4 * cfg.gt.n_heads**2, 1)
 
 
-@pytest.mark.parametrize(
-    ("argv", "line"),
-    [
-        (("posenc_GraphormerBias.dim_pe", "4"), "dim_pe must be 0, got 4"),
-        (("posenc_GraphormerBias.edge_types", "True"), "needs dataset.edge_encoder_num_types"),
-        (("posenc_GraphormerBias.num_in_degrees", "0"), "num_in_degrees: expected a whole number from 1"),
-    ],
-)
-def test_a_mistake_in_graphormers_block_is_one_line(argv: tuple[str, ...], line: str) -> None:
-    def start() -> None:
-        load("LinearNode+GraphormerBias", *argv)
-        current(entries("encoding")["GraphormerBias"]).encoder(12, None)
-
-    with pytest.raises(ValueError, match=line):
-        start()
-
-
 GROUP = "posenc_RRWP"
 
 
 def loaded(tmp_path: Path, *argv: str) -> GraphDataset:
-    """Return the sample of the digits as a config with RRWP loads it."""
     file = ROOT / "configs" / "quickstart" / "digits-kmip.yaml"
     load_config(cfg, file, [f"{GROUP}.enable", "True", f"{GROUP}.ksteps", "3", *argv])
     cfg.dataset.sample, cfg.dataset.dir = True, str(tmp_path)

@@ -142,17 +142,12 @@ tensorboard_agg: False
 num_threads: 1
 accelerator: cpu
 """
-IMPORTS = {
-    "theirs": OTHER,
-    "ours": OURS,
-    "theirs, ours": OTHER + OURS,
-    "ours, theirs": OURS + OTHER,
-}
+IMPORTS = {"theirs": OTHER, "ours": OURS, "theirs, ours": OTHER + OURS, "ours, theirs": OURS + OTHER}
 BOTH = ("theirs, ours", "ours, theirs")
 
 
 class Ended(dict[tuple[str, str], subprocess.CompletedProcess[str]]):
-    """Runs of a file ("their file", "our file", "switched") by the packages that were imported, in their order."""
+    """Runs of a file by the packages that were imported, in their order."""
 
     def __init__(self, folder: Path) -> None:
         (folder / "theirs.yaml").write_text(THEIR_FILE)
@@ -172,13 +167,11 @@ class Ended(dict[tuple[str, str], subprocess.CompletedProcess[str]]):
         super().__init__(zip(names, forked("import torch_geometric", [*scripts, pretrained, twice]), strict=True))
 
     def lines(self, imports: str, file: str, start: str) -> list[str]:
-        """Return the lines of a run that begin so, after a check that it came to its end."""
         result = self[imports, file]
         assert result.returncode == 0, result.stderr
         return [line.removeprefix(start).strip() for line in result.stdout.splitlines() if line.startswith(start)]
 
     def losses(self, imports: str) -> list[float]:
-        """Return the training losses of a run of our file."""
         self.lines(imports, "our file", "")
         stats = self.folder / str(list(self).index((imports, "our file"))) / "0/train/stats.json"
         return [json.loads(line)["loss"] for line in stats.read_text().splitlines()]
@@ -227,16 +220,13 @@ def test_a_run_of_our_network_is_as_without_the_other_package(imports: str, runs
     assert "those of graphgps_kmip" in line
 
 
-def test_graphgyms_own_calls_train_and_aggregate_our_network(runs: Ended) -> None:
+def test_graphgyms_own_calls_train_and_aggregate_our_network_and_load_its_file_as_main_does(runs: Ended) -> None:
     first, last = runs.losses("ours")
     assert last < first, "nothing was learnt"
     folder = runs.folder / str(list(runs).index(("ours", "our file")))
     best = json.loads((folder / "agg/val/best.json").read_text().splitlines()[-1])
     assert 0 <= best["accuracy"] <= 1
     assert "accuracy_std" in best
-
-
-def test_graphgyms_load_cfg_translates_a_file_of_our_networks_as_main_does(runs: Ended) -> None:
     config = _config(runs, "ours", "our file")
     assert config["gt"]["kmip"]["k"] == 3
     assert config["optim"]["base_lr"] == 0.01  # 1e-2 is a text in YAML

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from torch import nn
 
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.registry import components
 from tests.gym.networks import DATA, configure
-from tests.gym.public_files import silent_after_two_steps
+from tests.gym.public_files import EDGE_TYPES, ZINC, silent_after_two_steps
 
 SAN = DATA | {
     "model.type": "SANTransformer",
@@ -22,29 +21,12 @@ SAN = DATA | {
     "gnn.head": "san_graph",
     "gnn.layers_pre_mp": 0,
 }
-# A public file in its keys: ZINC with two encodings (GraphGPS's tests), at its own width.
-PUBLIC = """
-metric_best: mae
-metric_agg: argmin
-dataset:
-  {format: PyG-ZINC, name: subset, task: graph, task_type: regression, transductive: False, node_encoder: True,
-   node_encoder_name: TypeDictNode+LapPE, node_encoder_num_types: 28, node_encoder_bn: False, edge_encoder: True,
-   edge_encoder_name: TypeDictEdge, edge_encoder_num_types: 4, edge_encoder_bn: False}
-posenc_LapPE:
-  {enable: True, eigen: {laplacian_norm: sym, eigvec_norm: L2, max_freqs: 10}, model: DeepSet, dim_pe: 8, layers: 3,
-   raw_norm_type: none}
-train: {mode: custom, batch_size: 32, eval_period: 1, ckpt_period: 100}
-model: {type: SANTransformer, loss_fun: l1, edge_decoding: dot, graph_pooling: add}
-gt:
-  {layers: 3, n_heads: 8, dim_hidden: 56, full_graph: True, gamma: 1e-5, dropout: 0.0, layer_norm: False,
-   batch_norm: True, residual: True}
-gnn:
-  {head: san_graph, layers_pre_mp: 0, layers_post_mp: 3, dim_inner: 56, batchnorm: True, act: relu, dropout: 0.0,
-   agg: mean, normalize_adj: False}
-optim:
-  {optimizer: adam, weight_decay: 0.0, base_lr: 0.0007, max_epoch: 1000, scheduler: reduce_on_plateau,
-   reduce_factor: 0.5, schedule_patience: 25, min_lr: 1e-6}
-"""
+# GraphGPS's zinc-SAN.yaml: most public files rely on the default of gt.layer_type in their code.
+PUBLIC = ZINC | {
+    "dataset": ZINC["dataset"] | EDGE_TYPES,
+    "model": ZINC["model"] | {"type": "SANTransformer"},
+    "gt": ZINC["gt"] | {"layers": 3},
+}
 
 
 def test_the_keys_of_the_config_reach_the_layers() -> None:
@@ -70,7 +52,7 @@ def test_the_keys_of_the_config_reach_the_layers() -> None:
         ({"gt.secondary_edges": "expander_edge_index"}, "expander"),
     ],
 )
-def test_both_public_keys_say_which_pairs_stand_beside_the_edges(settings: dict[str, Any], pairs: str) -> None:
+def test_both_public_keys_say_which_pairs_join_the_edges(settings: dict[str, Any], pairs: str) -> None:
     configure(SAN | settings)
     assert build_network("SANTransformer", 5, 3).layers[0].attention[0].secondary_edges == pairs
 
@@ -91,6 +73,4 @@ def test_what_cannot_be_built_is_refused_by_key(settings: dict[str, Any], messag
 
 
 def test_a_public_file_takes_two_steps_unchanged(tmp_path: Path) -> None:
-    content = yaml.safe_load(PUBLIC)
-    assert "layer_type" not in content["gt"]  # most public files rely on the default of their code
-    assert silent_after_two_steps(tmp_path, content) == []
+    assert silent_after_two_steps(tmp_path, PUBLIC) == []

@@ -14,16 +14,10 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.gym.parameter_count import count_layers
 from tests.gym.networks import DATA, configure, graphs
-from tests.gym.public_files import ZINC, assembled, silent_after_two_steps
+from tests.gym.public_files import EDGE_TYPES, ZINC, assembled, silent_after_two_steps
 
 SINGLE = ZINC | {
-    "dataset": ZINC["dataset"]
-    | {
-        "edge_encoder": True,
-        "edge_encoder_name": "TypeDictEdge",
-        "edge_encoder_num_types": 4,
-        "edge_encoder_bn": False,
-    },
+    "dataset": ZINC["dataset"] | EDGE_TYPES,
     "model": ZINC["model"] | {"type": "SingleModel"},
     "gt": ZINC["gt"] | {"layer_type": "GINE__exp", "layers": 2},
     "prep": {"exp": True, "exp_deg": 3},

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from graphgps_kmip.attention.head_arguments import check_dropout, check_least, describe, dim_per_head, split_heads
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.clamped_attention import clamped_attention
-from graphgps_kmip.ops.context import GraphContext, first_state
-from graphgps_kmip.ops.edge_attention import encoded_edges
+from graphgps_kmip.ops.context import GraphContext, encoded_edges, first_state
 from graphgps_kmip.registry import register
 
 logger = logging.getLogger(__name__)

@@ -17,9 +17,8 @@ from torch.utils.checkpoint import checkpoint
 from graphgps_kmip.attention.head_arguments import check_dropout, check_least, describe, dim_per_head, split_heads
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.clamped_attention import EPS, LARGEST_LOGIT
-from graphgps_kmip.ops.context import GraphContext, first_state
+from graphgps_kmip.ops.context import GraphContext, edge_softmax, encoded_edges, first_state
 from graphgps_kmip.ops.dense import from_padded, to_padded
-from graphgps_kmip.ops.edge_attention import edge_softmax, encoded_edges
 
 # Weights (pairs times heads) at once; they have some five temporaries: 80 MB of float32, on a GPU 1.3 GB.
 LARGEST = {"cpu": 2**22}

@@ -21,8 +21,7 @@ from torch.nn.functional import linear
 
 from graphgps_kmip.attention.head_arguments import check_choice, check_dropout, describe, dim_per_head, split_heads
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ops.context import GraphContext, complete_pairs
-from graphgps_kmip.ops.node_pairs import all_pairs
+from graphgps_kmip.ops.context import GraphContext, all_pairs, complete_pairs
 from graphgps_kmip.ops.operators import refuse_second_derivative
 from graphgps_kmip.ops.pair_attention import pair_attention, sparse_pair_attention
 from graphgps_kmip.ranges import NATURAL, Choice, whole

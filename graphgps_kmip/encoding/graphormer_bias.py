@@ -19,7 +19,7 @@ from graphgps_kmip.encoding.degree_and_heat_kernel import out_degrees
 from graphgps_kmip.encoding.kernel_encoder import precomputed
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, edge_array
 from graphgps_kmip.errors import ConfigError, InputError
-from graphgps_kmip.ops.node_pairs import all_pairs, first_nodes
+from graphgps_kmip.ops.context import all_pairs, first_nodes
 from graphgps_kmip.ranges import FLAG, NATURAL, whole
 from graphgps_kmip.registry import register
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphgps_kmip.encoding.rrwp import RRWP, with_rrwp
-from graphgps_kmip.ops.node_pairs import first_nodes, pair_rows
+from graphgps_kmip.ops.context import first_nodes, pair_rows
 from graphgps_kmip.ops.propagation import WeightedEdges, propagate
 from graphgps_kmip.ops.row_layers import NORM_LAYERS
 

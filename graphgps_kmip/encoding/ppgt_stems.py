@@ -13,8 +13,8 @@ from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.encoding.rrwp import RRWP, diagonal, with_rrwp
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.context import all_pairs, first_nodes, pair_rows, rows_in_list
 from graphgps_kmip.ops.host_copies import host_copy
-from graphgps_kmip.ops.node_pairs import all_pairs, first_nodes, pair_rows, rows_in_list
 from graphgps_kmip.ops.row_chunks import RowStage, map_rows
 from graphgps_kmip.ops.row_layers import GELUMLP, NORM_LAYERS, DropPath
 

@@ -19,8 +19,8 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.encoding.feature_encoders import LinearNodeEncoder
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding
 from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.ops.context import first_nodes
 from graphgps_kmip.ops.host_copies import host_copy
-from graphgps_kmip.ops.node_pairs import first_nodes
 from graphgps_kmip.ranges import Choice, whole
 from graphgps_kmip.registry import register
 

@@ -15,8 +15,8 @@ from torch_geometric.nn import BatchNorm, global_add_pool, global_max_pool, glob
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.feature_encoding import UnitRows
+from graphgps_kmip.ops.context import all_pairs, first_nodes
 from graphgps_kmip.ops.host_copies import find_copy, host_copy, remember, rows_of
-from graphgps_kmip.ops.node_pairs import all_pairs, first_nodes
 from graphgps_kmip.ops.row_layers import NORM_LAYERS
 from graphgps_kmip.registry import lookup, register
 

@@ -22,7 +22,6 @@ from torch.compiler import is_compiling
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.host_copies import host_copy, single_graph
-from graphgps_kmip.ops.node_pairs import pair_rows
 from graphgps_kmip.ops.size_groups import SizeGroups
 
 EDGE_SET_SUFFIX = "_edge_index"
@@ -284,3 +283,76 @@ def collect_attention(model: nn.Module, batch: Any) -> list[AttentionGraph]:
         for module, flag in training.items():
             module.training = flag
     return graphs
+
+
+def first_nodes(batch: Any) -> Tensor:
+    """Return the first node of each graph, and the number of nodes at the end; a `Data` that is no batch is one graph.
+
+    Shapes: (B + 1,).
+    """
+    return batch.ptr if "ptr" in batch else single_graph(batch.num_nodes, batch.x.device)
+
+
+def all_pairs(ptr: Tensor) -> Tensor:
+    """Return all pairs (query, key) of nodes of the same graph: graph by graph, query by query, in global node ids.
+
+    Shapes: ptr (B+1,) of graphs of n nodes -> (2, sum of n^2).
+    """
+    sizes = ptr.diff()
+    squares = sizes.square()
+    number = int(host_copy(ptr).diff().square().sum())
+    first, size, start = (
+        values.repeat_interleave(squares, output_size=number)
+        for values in (squares.cumsum(0) - squares, sizes, ptr[:-1])  # of each pair's graph
+    )
+    place = torch.arange(number, device=first.device) - first
+    return torch.stack([start + place // size, start + place % size])
+
+
+def pair_rows(ptr: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    """Return the row of each pair in the order of `all_pairs`; query and key are nodes of the same graph.
+
+    Shapes: ptr (B+1,), query and key (M,) -> (M,).
+    """
+    sizes = ptr.diff()
+    graph = torch.searchsorted(ptr, query.contiguous(), right=True) - 1
+    first = sizes.square().cumsum(0) - sizes.square()
+    return first[graph] + (query - ptr[graph]) * sizes[graph] + key - ptr[graph]
+
+
+def rows_in_list(index: Tensor, query: Tensor, key: Tensor, num_nodes: int) -> Tensor:
+    """Return the row of each pair in a list in increasing order of queries and then keys; -1: it is not in the list.
+
+    Shapes: index (2, P), query and key (M,) -> (M,).
+    """
+    list_keys, pair_keys = index[0] * num_nodes + index[1], query * num_nodes + key
+    if not len(list_keys):
+        return torch.full_like(pair_keys, -1)
+    row = torch.searchsorted(list_keys, pair_keys).clamp(max=len(list_keys) - 1)
+    return torch.where(list_keys[row] == pair_keys, row, -1)
+
+
+def edge_softmax(score: Tensor, target: Tensor, num_targets: int) -> Tensor:
+    """Normalise scores over the edges into each target; all -inf gives weights 0.
+
+    Shapes: score (E, H), target (E,); returns (E, H). Gradients flow to score.
+    """
+    constant = score.detach()  # a softmax does not depend on what is subtracted
+    top = constant.new_full((num_targets, score.size(1)), -torch.inf)
+    top = top.scatter_reduce(0, target[:, None].expand_as(score), constant, "amax")
+    top = top.masked_fill(top == -torch.inf, 0.0)
+    unnormalised = torch.exp(score - top[target])
+    total = unnormalised.new_zeros(top.shape).index_add(0, target, unnormalised)
+    return unnormalised / total.masked_fill(total == 0, 1.0)[target]
+
+
+def encoded_edges(layer: str, context: GraphContext, dim: int, otherwise: str = "") -> Tensor:
+    """Return the edge features (E, dim) of a context; the error names the attention and, `otherwise`, another fix."""
+    edge_attr = context.edge_attr
+    if edge_attr is None or edge_attr.shape[1:] != (dim,):
+        features = "no edge features" if edge_attr is None else f"shape {tuple(edge_attr.shape)}"
+        raise InputError(
+            f"{layer} needs encoded edge features (E, {dim}), got {features}: set dataset.edge_encoder True and "
+            f"dataset.edge_encoder_name DummyEdge (one learned vector){otherwise}"
+        )
+    return edge_attr

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import linear
 
-from graphgps_kmip.ops.edge_attention import edge_softmax
+from graphgps_kmip.ops.context import edge_softmax
 from graphgps_kmip.ops.host_copies import host_copy
 from graphgps_kmip.ops.operators import refuse_second_derivative
 from graphgps_kmip.ops.sparse_attention import drop_weights

@@ -22,9 +22,8 @@ from torch.nn.functional import dropout as drop
 from torch.nn.functional import scaled_dot_product_attention
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ops.context import GraphContext
+from graphgps_kmip.ops.context import GraphContext, edge_softmax
 from graphgps_kmip.ops.dense import from_padded, to_padded
-from graphgps_kmip.ops.edge_attention import edge_softmax
 from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.ops.operators import overflow, refuse_second_derivative
 

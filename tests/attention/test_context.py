@@ -9,9 +9,8 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.attention import AttentionGraph, FullAttention, GraphContext, KMIPAttention, collect_attention
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ops.context import complete_pairs
+from graphgps_kmip.ops.context import all_pairs, complete_pairs
 from graphgps_kmip.ops.dense import Tiles, from_padded, to_padded
-from graphgps_kmip.ops.node_pairs import all_pairs
 from tests.attention.contexts import context_of
 
 X = torch.ones(5, 3)

@@ -17,8 +17,8 @@ from graphgps_kmip.attention.grit import GRITState, PairUpdate, first_pairs
 from graphgps_kmip.encoding.rrwp import RRWPLinear
 from graphgps_kmip.model.transformer_layers import PostNormLayer
 from graphgps_kmip.ops import grit_operator
+from graphgps_kmip.ops.context import all_pairs
 from graphgps_kmip.ops.grit_operator import PairFeatures, PairMaps, PairSettings, grit_attention, signed_root
-from graphgps_kmip.ops.node_pairs import all_pairs
 from graphgps_kmip.ops.row_layers import RowBatchNorm, row_norms
 from tests.attention.contexts import context_of
 from tests.recorded import check, load, part

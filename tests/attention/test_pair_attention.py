@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import dropout as drop
 
 from graphgps_kmip.attention import GraphContext
+from graphgps_kmip.ops.context import all_pairs
 from graphgps_kmip.ops.native import unavailable_reason
-from graphgps_kmip.ops.node_pairs import all_pairs
 from graphgps_kmip.ops.pair_attention import (
     pair_attention,
     plain_pair_attention,

@@ -20,7 +20,7 @@ from graphgps_kmip.encoding.graphormer_bias import (
     path_types,
     shortest_distances,
 )
-from graphgps_kmip.ops.node_pairs import all_pairs, first_nodes
+from graphgps_kmip.ops.context import all_pairs, first_nodes
 
 NO_EDGES = torch.empty(2, 0, dtype=torch.long)
 LINE = torch.tensor([[0, 1, 2], [1, 2, 3]])  # directed

@@ -17,7 +17,7 @@ from graphgps_kmip.encoding import rrwp as rrwp_file
 from graphgps_kmip.encoding.positional_encoding import AddEncoding
 from graphgps_kmip.encoding.rrwp import RRWP, batched_rrwp, diagonal, rrwp, with_rrwp
 from graphgps_kmip.errors import ConfigError, InputError
-from graphgps_kmip.ops.node_pairs import all_pairs, rows_in_list
+from graphgps_kmip.ops.context import all_pairs, rows_in_list
 from tests.recorded import TOLERANCE, load
 
 NO_EDGES = torch.empty(2, 0, dtype=torch.long)

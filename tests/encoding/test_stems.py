@@ -22,7 +22,7 @@ from graphgps_kmip.encoding.ppgt_stems import (
 )
 from graphgps_kmip.encoding.rrwp import RRWP
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ops.node_pairs import pair_rows
+from graphgps_kmip.ops.context import pair_rows
 from tests.recorded import TOLERANCE, check, load
 
 EXACT = RRWP(ksteps=4, channels="K+1", precision="float64", where="batch")

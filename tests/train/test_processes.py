@@ -110,7 +110,7 @@ NEW_PAGES = """
 import resource, torch
 from graphgps_kmip.train import distributed
 {setting}
-for _ in range(3):
+for _ in range(8):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     torch.ones({size}, dtype=torch.uint8)
     pages = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before

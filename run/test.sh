@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Installs what is missing (run/setup_env.sh) and runs the default test suite: no network, no GPU, no compiler needed.
 #
-#   bash run/test.sh                              everything but the tests marked thorough or slow: minutes
+#   bash run/test.sh                              everything but the tests marked thorough or slow: 6 minutes
 #   bash run/test.sh --quick                      operators, layers, config loading, docs, one training: some two minutes on two cores
-#   bash run/test.sh --thorough                   everything but the tests marked slow, as in CI: 15 minutes
+#   bash run/test.sh --thorough                   everything but the tests marked slow, as in CI: 8 minutes
 #   bash run/test.sh tests/mpnn -k gatedgcn       arguments go to pytest; paths are relative to the project folder
 #
 # The first three run in as many processes as there are cores, at most 4 (each takes up to 2 GB of memory).

@@ -34,7 +34,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         help="print the registered components of such names, upper or lower case alike (default all), with --cfg "
         "those of its custom_modules too, and stop",
     )
-    parser.add_argument("--data", metavar="NAME", help="print the data sheet of a data set, and stop")
+    parser.add_argument("--data", metavar="NAME", help="print the dataset card of a data set, and stop")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values, such as gt.kmip.k 20")
     args = parser.parse_args(argv)

@@ -223,7 +223,7 @@ def mismatches(record: DatasetRecord, info: DatasetInfo) -> list[str]:
 
 
 def card_text(record: DatasetRecord, root: str | Path, info: DatasetInfo | None) -> str:
-    """Return the dataset card as text; ``info`` is what was found in the loaded data, None if it is not on disk."""
+    """Return the dataset card as text; ``info`` is that of the loaded data, None if it is not on disk."""
     lines = [f"{name:<12} {text}" for name, text in _facts(record, root) if text]
     rows = list(_compared(record, info))
     if rows:

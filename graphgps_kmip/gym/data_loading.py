@@ -234,7 +234,7 @@ def _prepare_graph(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset
 
 
 def show_data(name: str) -> str:
-    """Return the data sheet of a data set, with what is found in its files if they are at hand."""
+    """Return the dataset card of a data set, with the statistics of its files if they are on disk."""
     record = find_title(name)
     root = cfg.dataset.dir
     info = DatasetInfo.of(open_dataset(record, root), record) if at_hand(record, root) else None

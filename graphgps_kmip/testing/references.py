@@ -62,9 +62,11 @@ def clamped_attention(q: Tensor, k: Tensor, v: Tensor, e: Tensor, edges: Tensor)
     return torch.zeros_like(v).index_add(0, target, weight * v[source]) / (total + 1e-6)
 
 
-def gated_mean(own: Tensor, other: Tensor, edge: Tensor, factor: Tensor, source: Tensor, target: Tensor) -> Tensor:
-    """Return GatedGCN's gated means, and below them the gates; arguments and shapes as of ``mpnn.gated_mean``."""
-    (a, d), (b, h) = own.chunk(2, 1), other.chunk(2, 1)
+def gated_mean(
+    x_target: Tensor, x_source: Tensor, edge: Tensor, factor: Tensor, source: Tensor, target: Tensor
+) -> Tensor:
+    """Return GatedGCN's gated means, and below them the gates; arguments and shapes as of ``ops.gated_mean``."""
+    (a, d), (b, h) = x_target.chunk(2, 1), x_source.chunk(2, 1)
     gate = edge + d[target] + h[source]
     weight = factor * gate.sigmoid()
     total, normaliser = (torch.zeros_like(a).index_add(0, target, values) for values in (weight * b[source], weight))

@@ -34,7 +34,7 @@ def settings_of(name: str) -> dict[str, Any]:
     return {key: yaml.safe_load(text) for key, texts in values for text, files in texts.items() if letter in files}
 
 
-def written(name: str, folder: Path, **changes: Any) -> Path:
+def write_example(name: str, folder: Path, **changes: Any) -> Path:
     file = folder / f"{name}.yaml"
     file.write_text(yaml.safe_dump(as_tree(settings_of(name) | changes)))
     return file
@@ -42,7 +42,7 @@ def written(name: str, folder: Path, **changes: Any) -> Path:
 
 def load(name: str, folder: Path, *argv: str, **changes: Any) -> None:
     """Load a public file into GraphGym's config; ``changes`` are made to its text, ``argv`` are the command line's."""
-    load_config(cfg, written(name, folder, **changes), list(argv))
+    load_config(cfg, write_example(name, folder, **changes), list(argv))
 
 
 def test_the_list_of_public_settings_is_whole() -> None:
@@ -185,8 +185,8 @@ def test_what_this_package_has_not_is_refused(key: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["minesweeper", "actor"])
 def test_the_public_file_of_a_sparse_network_trains_that_of_its_estimator_first(name: str, tmp_path: Path) -> None:
     """Both files unchanged, on sample data: 4 layers of scores for 3 in Actor's."""
-    written(f"{name}_ASE", tmp_path)
-    file, out = written(f"{name}_spexphormer", tmp_path), tmp_path / "out"
+    write_example(f"{name}_ASE", tmp_path)
+    file, out = write_example(f"{name}_spexphormer", tmp_path), tmp_path / "out"
     assert train(file, out, "dataset.sample", "True", "optim.max_epoch", "2", "num_threads", "1") == 0
     narrow, wide = (record(out, f"{name}_{stage}") for stage in ("ASE", "spexphormer"))
     assert (narrow["finished"], wide["finished"]) == (True, True)

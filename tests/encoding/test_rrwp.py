@@ -67,7 +67,7 @@ SETTINGS = {
 }
 
 
-def walked(edge_index: Tensor, num_nodes: int, walks: RRWP) -> tuple[list[list[list[float]]], list[int]]:
+def walk_by_loops(edge_index: Tensor, num_nodes: int, walks: RRWP) -> tuple[list[list[list[float]]], list[int]]:
     counts = [[0.0] * num_nodes for _ in range(num_nodes)]
     for source, target in edge_index.T.tolist():
         counts[source][target] += 1
@@ -124,7 +124,7 @@ def test_values_are_those_of_the_public_codes(name: str) -> None:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_values_are_probabilities_of_walks_step_by_step(name: str, settings: str) -> None:
     (edges, size), walks = GRAPHS[name], SETTINGS[settings]
-    values, degrees = walked(edges, size, walks)
+    values, degrees = walk_by_loops(edges, size, walks)
     actual = batched_rrwp(edges, torch.tensor([0, size]), walks)
     expected = torch.tensor(values, dtype=torch.float64).view(size**2, walks.num_channels)
     torch.testing.assert_close(actual[0], expected, rtol=1e-12, atol=1e-12)

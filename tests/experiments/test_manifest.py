@@ -27,7 +27,7 @@ GRID = "trainings: [{over: {d: [x, y]}, cfg: 'F/{d}.yaml', seeds: 2}]"
 SHARED = "commands: {c: {run: r, sample: s, produces: [f], needs: []}}"
 
 
-def written(folder: Path, *files: str) -> Path:
+def write_example(folder: Path, *files: str) -> Path:
     for number, text in enumerate(files):
         (folder / f"{number}.yaml").write_text(text, encoding="utf-8")
     return folder
@@ -41,7 +41,7 @@ def test_a_grid_is_filled_from_its_axes(tmp_path: Path) -> None:
     grid = (
         "{over: {d: all, k: [1, 2]}, skip: [{d: y, k: 2}], cfg: 'F/{d.file}.yaml', set: {m.k: '{k}', n: 3}, tag: 'k{k}'"
     )
-    trainings = load_manifest(written(tmp_path, entry(f"trainings: [{grid}, seeds: [4, 5]}}]")))["a"].trainings
+    trainings = load_manifest(write_example(tmp_path, entry(f"trainings: [{grid}, seeds: [4, 5]}}]")))["a"].trainings
     assert trainings == tuple(
         Training({"d": d, "k": str(k)}, f"F/{file}.yaml", (4, 5), {"m.k": k, "n": 3}, f"k{k}")
         for d, file, k in (("x", "ex", 1), ("x", "ex", 2), ("y", "why", 1))
@@ -50,7 +50,7 @@ def test_a_grid_is_filled_from_its_axes(tmp_path: Path) -> None:
 
 def test_keys_of_a_grid_take_the_seed_of_each_run(tmp_path: Path) -> None:
     grid = "{over: {d: [x]}, cfg: 'F/x.yaml', seeds: [4, 5], splits: True, seeded: [m.other, m.third]}"
-    (training,) = load_manifest(written(tmp_path, entry(f"trainings: [{grid}]")))["a"].trainings
+    (training,) = load_manifest(write_example(tmp_path, entry(f"trainings: [{grid}]")))["a"].trainings
     for seed in (4, 5):
         argv = training.arguments(seed, tmp_path)
         settings = dict(zip(argv[2::2], argv[3::2], strict=True))
@@ -61,7 +61,7 @@ def test_keys_of_a_grid_take_the_seed_of_each_run(tmp_path: Path) -> None:
 def test_an_experiment_made_of_others_has_their_trainings_and_parts_of_it_are_theirs(tmp_path: Path) -> None:
     grid = "trainings: [{{over: {{d: [x, y]}}, cfg: '{}/{{d}}.yaml', seeds: 2}}]"
     files = [entry(grid.format(key.upper()), key) for key in "ab"]
-    manifest = load_manifest(written(tmp_path, "experiments: {all: {title: t, of: [b, a]}}", *files))
+    manifest = load_manifest(write_example(tmp_path, "experiments: {all: {title: t, of: [b, a]}}", *files))
     assert [part.folder for part in manifest["all"].trainings] == ["B/x", "B/y", "A/x", "A/y"]
     parts = list_members(manifest, "all", "d=y", 1)
     assert [(part.id, [training.folder for training in part.trainings]) for part in parts] == [
@@ -79,9 +79,9 @@ def test_an_experiment_made_of_others_has_their_trainings_and_parts_of_it_are_th
 
 def test_two_trainings_of_one_folder_take_the_seed_for_the_same_keys(tmp_path: Path) -> None:
     grid = "{over: {d: [x]}, cfg: 'F/{d}.yaml', seeds: 2}"
-    written(tmp_path, entry(f"trainings: [{grid}, {grid.replace('seeds: 2', 'seeds: 3')}]"))
+    write_example(tmp_path, entry(f"trainings: [{grid}, {grid.replace('seeds: 2', 'seeds: 3')}]"))
     assert len(load_manifest(tmp_path)["a"].trainings) == 2
-    written(tmp_path, entry(f"trainings: [{grid}, {grid.replace('seeds: 2', 'seeds: 2, seeded: [m.other]')}]"))
+    write_example(tmp_path, entry(f"trainings: [{grid}, {grid.replace('seeds: 2', 'seeds: 2, seeded: [m.other]')}]"))
     with pytest.raises(ManifestError, match="F/x holds another training too: give it a tag"):
         load_manifest(tmp_path)
 
@@ -90,12 +90,12 @@ def test_experiments_of_several_folders_are_one_manifest(tmp_path: Path) -> None
     shipped, users, none = (tmp_path / name for name in ("ours", "users", "none"))
     shipped.mkdir()
     users.mkdir()
-    written(shipped, entry(GRID))
-    written(
+    write_example(shipped, entry(GRID))
+    write_example(
         users, entry("commands: {c: {run: r, sample: s, produces: [], needs: [{experiment: a, point: {d: x}}]}}", "b")
     )
     assert list(load_manifest(shipped, users, none)) == ["a", "b"]
-    written(users, entry(GRID))
+    write_example(users, entry(GRID))
     with pytest.raises(ManifestError, match="experiment a is in another place already"):
         load_manifest(shipped, users)
 
@@ -131,7 +131,7 @@ def test_experiments_of_several_folders_are_one_manifest(tmp_path: Path) -> None
 )
 def test_a_manifest_that_is_wrong_is_told_where(tmp_path: Path, files: tuple[str, ...], message: str) -> None:
     with pytest.raises((ManifestError, ConfigError), match=re.escape(message)):
-        load_manifest(written(tmp_path, *files))
+        load_manifest(write_example(tmp_path, *files))
 
 
 def with_rows(folder: Path, rows: dict) -> dict[str, Experiment]:

@@ -129,17 +129,17 @@ def test_names_of_models_and_data_sets_are_spelt_alike_in_all_tables() -> None:
     assert not [(a, b) for a, b in combinations(sorted(names), 2) if plain[a] == plain[b]]
 
 
-def written(folder: Path, table: object) -> Path:
+def write_example(folder: Path, table: object) -> Path:
     (folder / "paper.yaml").write_text(yaml.safe_dump({"t": table}, allow_unicode=True), encoding="utf-8")
     return folder
 
 
 def test_the_first_rule_that_fits_says_how_many_runs_and_whom_the_paper_quotes(tmp_path: Path) -> None:
     rules = {"seeds": [{"rows": ["y"], "n": 1}, {"n": 4}], "quoted": [{"columns": ["a"], "source": "them"}]}
-    rows = load_printed(written(tmp_path, TABLE | rules))["paper/t"].rows
+    rows = load_printed(write_example(tmp_path, TABLE | rules))["paper/t"].rows
     assert [(rows[row]["a"].n, rows[row]["a"].quoted) for row in ("x", "y")] == [(4, "them"), (1, "them")]
 
 
 def test_a_key_of_a_printed_table_that_is_unknown_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ManifestError, match="^paper/t: unknown key 'colour'"):
-        load_printed(written(tmp_path, TABLE | {"colour": "red"}))
+        load_printed(write_example(tmp_path, TABLE | {"colour": "red"}))

@@ -42,7 +42,7 @@ def trials(search: Search) -> list[Training]:
     return list({entry.folder: entry for entry in configurations}.values())
 
 
-def written(tmp_path: Path, **changes: Any) -> Path:
+def write_example(tmp_path: Path, **changes: Any) -> Path:
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump({"toy": RANGES["toy"] | changes}))
     return tmp_path
 
@@ -123,7 +123,9 @@ def test_every_value_builds_within_the_budget(search: Search) -> None:
 
 
 def test_a_list_of_values_is_set_into_all_keys_beside_what_is_fixed(tmp_path: Path) -> None:
-    ranges = load_ranges(written(tmp_path, fixed={"gt.n_heads": 2}, **factor(keys=["optim.base_lr", "optim.min_lr"])))
+    ranges = load_ranges(
+        write_example(tmp_path, fixed={"gt.n_heads": 2}, **factor(keys=["optim.base_lr", "optim.min_lr"]))
+    )
     (search,) = searches(toy(), ranges)
     assert search.space.settings({"lr": "0.01"}) == {"gt.n_heads": 2, "optim.base_lr": 0.01, "optim.min_lr": 0.01}
 
@@ -157,7 +159,7 @@ def test_a_name_is_filled_in_by_the_place_of_the_training() -> None:
 )
 def test_a_mistake_in_the_ranges_is_told(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ManifestError, match=message):
-        load_ranges(written(tmp_path, **changes))
+        load_ranges(write_example(tmp_path, **changes))
 
 
 def test_what_is_not_searched_is_told_what_is() -> None:

@@ -117,7 +117,7 @@ GRAPHORMER_FILES = {
 }
 
 
-def assembled(folder: Path, content: dict[str, Any], *argv: str) -> Parts:
+def assemble_run(folder: Path, content: dict[str, Any], *argv: str) -> Parts:
     file = folder / "public.yaml"
     file.write_text(yaml.safe_dump(content))
     load_config(cfg, file, ["dataset.sample", "True", "num_threads", "1", *argv])
@@ -127,7 +127,7 @@ def assembled(folder: Path, content: dict[str, Any], *argv: str) -> Parts:
 
 def silent_after_two_steps(folder: Path, content: dict[str, Any]) -> list[str]:
     """Return the names of the parameters that two steps of training leave as they were, having seen finite losses."""
-    parts = assembled(folder, content)
+    parts = assemble_run(folder, content)
     load_config(cfg, folder / "public.yaml", ["dataset.sample", "True"])
     task, optimizer = current_task(parts.info.dim_out), create_optimizer(parts.model.parameters(), cfg.optim)
     before = {name: parameter.detach().clone() for name, parameter in parts.model.named_parameters()}

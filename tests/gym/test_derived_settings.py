@@ -48,7 +48,7 @@ def _in_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
-def assembled(file: str, argv: list[str]) -> tuple[Parts, dict[str, Any]]:
+def assemble_run(file: str, argv: list[str]) -> tuple[Parts, dict[str, Any]]:
     load_config(cfg, ROOT / file, [*SMALL, *argv])
     with configured(planned_runs(1)[0]):
         before, groups = copy.deepcopy(dict(flatten(cfg))), dict(cfg)
@@ -61,7 +61,7 @@ def assembled(file: str, argv: list[str]) -> tuple[Parts, dict[str, Any]]:
 @pytest.mark.parametrize("name", RUNS)
 def test_the_assembly_of_a_run_leaves_the_config_as_it_was(name: str) -> None:
     file, argv, searched = RUNS[name]
-    parts, before = assembled(file, argv)
+    parts, before = assemble_run(file, argv)
     config = dict(flatten(parts.config))
     assert {key for key, value in config.items() if value != before.get(key)} <= FACTS | searched
     assert {key for key in searched if config[key] != before[key]} == searched
@@ -76,7 +76,7 @@ def test_a_run_writes_its_config_with_the_facts_of_its_data(tmp_path: Path) -> N
     assert main.run(["--cfg", str(ROOT / DIGITS), *argv]) == 0
     with (tmp_path / "out-sample" / "digits-kmip" / "0" / "config.yaml").open() as file:
         written = CfgNode.load_cfg(file)
-    parts, _ = assembled(DIGITS, [*BUDGET, "out_dir", str(tmp_path / "out")])
+    parts, _ = assemble_run(DIGITS, [*BUDGET, "out_dir", str(tmp_path / "out")])
     keys = [*FACTS, *RUNS["budget"][2]]
     assert [dict(flatten(written))[key] for key in keys] == [dict(flatten(parts.config))[key] for key in keys]
     assert written.gnn.dim_inner != 64, "the width of the file, not that of the search"
@@ -112,7 +112,7 @@ class SeesFacts(nn.Module):
 def test_a_component_of_another_package_sees_the_facts_while_it_is_built(argv: list[str]) -> None:
     graphgym.register_node_encoder("SeesFacts", SeesFacts)
     SEEN.clear()
-    parts, _ = assembled(DIGITS, [*argv, "dataset.node_encoder_name", "SeesFacts"])
+    parts, _ = assemble_run(DIGITS, [*argv, "dataset.node_encoder_name", "SeesFacts"])
     width = parts.config.gnn.dim_inner
     assert SEEN[-1] == (parts.info.dim_in, parts.info.dim_out, parts.info.dim_edge, width)
     assert (width != cfg.gnn.dim_inner) == (argv == BUDGET)
@@ -128,7 +128,7 @@ def test_a_train_mode_of_another_package_sees_the_facts_while_it_runs(tmp_path: 
     argv = [*SMALL, *BUDGET, "train.mode", "their_mode", "out_dir", str(tmp_path)]
     with pytest.raises(ResultsError, match="No finished run"):  # its mode writes none
         run_experiment(ROOT / DIGITS, argv)
-    parts, _ = assembled(DIGITS, BUDGET)
+    parts, _ = assemble_run(DIGITS, BUDGET)
     info = parts.info
     assert [(3, info.dim_in, info.dim_out, info.dim_edge, parts.config.gnn.dim_inner)] == SEEN
 

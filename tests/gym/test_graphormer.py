@@ -15,7 +15,7 @@ from graphgps_kmip.compat.public_faults import PaddedPathsEncoder, UnmovedEdgesT
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.network_building import with_width
 from graphgps_kmip.gym.parameter_count import count_layers
-from tests.gym.public_files import BESIDE, BOTH, CORNELL, Tree, assembled, silent_after_two_steps
+from tests.gym.public_files import BESIDE, BOTH, CORNELL, Tree, assemble_run, silent_after_two_steps
 from tests.gym.public_files import GRAPHORMER_FILES as FILES
 from tests.gym.public_files import GRAPHORMER_ZINC as ZINC
 
@@ -31,16 +31,16 @@ def test_all_that_a_public_file_builds_learns_in_two_steps(name: str, tmp_path: 
 
 
 def test_our_own_files_have_no_tables_that_nothing_reads(tmp_path: Path) -> None:
-    once, _ = count_layers(assembled(tmp_path, CORNELL, "dialect", "''").model)
+    once, _ = count_layers(assemble_run(tmp_path, CORNELL, "dialect", "''").model)
     assert once["encoder.node GraphormerEncoder"] == 21 * 4 + (9 + 94) * 64
     explicit = ("dialect", "''", "posenc_GraphormerBias.edge_types", "False")
-    once, _ = count_layers(assembled(tmp_path, ZINC, *explicit).model)
+    once, _ = count_layers(assemble_run(tmp_path, ZINC, *explicit).model)
     assert sum(once.values()) == 28 * 80 + 21 * 8 + 8 + (64 + 64) * 80 + 80 + 2 * 80 + 81
 
 
 @pytest.mark.parametrize("tree", [ZINC, BOTH], ids=["Graphormer", "GPSModel"])
 def test_a_graph_is_predicted_as_if_it_were_alone(tree: Tree, tmp_path: Path) -> None:
-    parts = assembled(tmp_path, tree, "graphormer.num_layers", "2", "gt.layers", "2")
+    parts = assemble_run(tmp_path, tree, "graphormer.num_layers", "2", "gt.layers", "2")
     model, graphs = parts.model.model.double().eval(), [parts.dataset.graphs[number] for number in range(4)]
     together = model(Batch.from_data_list(graphs))[0]
     for number, graph in enumerate(graphs):
@@ -50,7 +50,7 @@ def test_a_graph_is_predicted_as_if_it_were_alone(tree: Tree, tmp_path: Path) ->
 
 def test_the_keys_reach_their_places(tmp_path: Path) -> None:
     keys = {"dropout": 0.2, "attention_dropout": 0.3, "mlp_dropout": 0.4, "input_dropout": 0.5, "num_layers": 3}
-    model = assembled(tmp_path, ZINC | {"graphormer": ZINC["graphormer"] | keys}).model.model
+    model = assemble_run(tmp_path, ZINC | {"graphormer": ZINC["graphormer"] | keys}).model.model
     layer = model.layers[2]
     assert len(model.layers) == 3
     assert [module.p for module in layer.modules() if isinstance(module, nn.Dropout)] == [0.2, 0.4, 0.2]
@@ -63,7 +63,7 @@ def test_the_keys_reach_their_places(tmp_path: Path) -> None:
 def test_the_faults_of_the_public_code_are_quirks(tmp_path: Path) -> None:
     outputs = []
     for quirks in ("[]", "[graphormer_padded_paths]", "[graphormer_token_shifts_edges]"):
-        parts = assembled(tmp_path, BOTH, "gt.layers", "2", "quirks", quirks)
+        parts = assemble_run(tmp_path, BOTH, "gt.layers", "2", "quirks", quirks)
         encoder, token = parts.model.model.encoder.node[1]
         assert isinstance(encoder, PaddedPathsEncoder) == ("paths" in quirks)
         assert isinstance(token, UnmovedEdgesToken) == ("edges" in quirks)
@@ -75,7 +75,7 @@ def test_the_faults_of_the_public_code_are_quirks(tmp_path: Path) -> None:
 
 def test_a_budget_finds_the_width_of_graphormer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    assembled(tmp_path, ZINC, "model.auto_satisfy_param_budget", "True", "model.param_budget", "200000")
+    assemble_run(tmp_path, ZINC, "model.auto_satisfy_param_budget", "True", "model.param_budget", "200000")
     result = with_width(cfg)
     assert result.graphormer.embed_dim == result.gnn.dim_inner
     assert result.gnn.dim_inner % 8 == 0
@@ -97,5 +97,5 @@ def test_a_budget_finds_the_width_of_graphormer(tmp_path: Path, caplog: pytest.L
 )
 def test_a_mistake_is_one_line(tree: Tree, argv: tuple[str, ...], line: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=line) as caught:
-        assembled(tmp_path, tree, *argv)
+        assemble_run(tmp_path, tree, *argv)
     assert isinstance(caught.value, ConfigError) or line == "7"

@@ -14,7 +14,7 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.gym.parameter_count import count_layers
 from tests.gym.networks import DATA, configure, graphs
-from tests.gym.public_files import EDGE_TYPES, ZINC, assembled, silent_after_two_steps
+from tests.gym.public_files import EDGE_TYPES, ZINC, assemble_run, silent_after_two_steps
 
 SINGLE = ZINC | {
     "dataset": ZINC["dataset"] | EDGE_TYPES,
@@ -69,9 +69,9 @@ def test_a_branch_may_read_expander_edges(local: str) -> None:
 
 
 def test_a_branch_without_its_expander_graphs_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assembled(tmp_path, SINGLE)
+    assemble_run(tmp_path, SINGLE)
     assert "has no expander edges" not in caplog.text
-    assembled(tmp_path, SINGLE | {"prep": {"exp": False}})
+    assemble_run(tmp_path, SINGLE | {"prep": {"exp": False}})
     assert caplog.text.count("GINE__exp has no expander edges, prep.exp is False") == 1
 
 

@@ -17,13 +17,13 @@ from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.gym.parameter_count import count_layers
 from graphgps_kmip.model import AttentionLayer, TransformerLayer
 from tests.gym.networks import DATA, configure, graphs
-from tests.gym.public_files import BIG_BIRD, NCI1, UNKNOWN_ENCODER, ZINC, assembled, silent_after_two_steps
+from tests.gym.public_files import BIG_BIRD, NCI1, UNKNOWN_ENCODER, ZINC, assemble_run, silent_after_two_steps
 
 PUBLIC = {"zinc-Performer": ZINC, "nci1-Performer": NCI1, "zinc-BigBird": BIG_BIRD}
 
 
 def test_big_bird_has_the_size_of_the_public_modules(tmp_path: Path) -> None:
-    model, d = assembled(tmp_path, BIG_BIRD).model.model, 56
+    model, d = assemble_run(tmp_path, BIG_BIRD).model.model, 56
     once, layers = count_layers(model)
     attention = 3 * d * d + (d * d + d)
     assert [sum(layer.values()) for layer in layers] == [attention + 2 * (d * d + d) + 4 * d] * 10
@@ -38,7 +38,7 @@ def test_a_public_file_takes_two_steps(name: str, tmp_path: Path) -> None:
 def test_the_published_big_bird_file_names_an_encoder_that_its_code_does_not_have(tmp_path: Path) -> None:
     published = BIG_BIRD | {"dataset": BIG_BIRD["dataset"] | UNKNOWN_ENCODER}
     with pytest.raises(ConfigError, match=r"dataset\.node_encoder_name ZINCNode.*: no public code has it"):
-        assembled(tmp_path, published)
+        assemble_run(tmp_path, published)
 
 
 def test_edges_have_no_part_in_performer_and_big_bird() -> None:

@@ -170,7 +170,7 @@ def test_peak_memory_has_a_bar_for_each_network_that_was_measured() -> None:
 COUNTS = [1, 4, 10, 40]
 
 
-def written(folder: Path, content: dict[str, Any]) -> Path:
+def write_example(folder: Path, content: dict[str, Any]) -> Path:
     path = folder / "analysis.json"
     path.write_text(json.dumps(content))
     return path
@@ -188,7 +188,7 @@ def curves(measure: str, **further: Any) -> dict[str, Any]:
 
 
 def test_distances_are_drawn_with_those_of_gaussian_samples(tmp_path: Path) -> None:
-    figure = draw_approximation(written(tmp_path, curves("distance")), {})
+    figure = draw_approximation(write_example(tmp_path, curves("distance")), {})
     (axes,), (legend,) = figure.axes, figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["first layer", "other layers"]
     thick = [line for line in axes.get_lines() if line.get_linewidth() > 2]
@@ -203,7 +203,7 @@ def test_the_public_order_is_drawn_dotted_in_the_color_of_its_group(tmp_path: Pa
     content = curves("distance")
     content["groups"] |= {"gaussian": group([2.0, 0.9, 0.4, 0.0])}
     content["public_order"] = {name: group([1.0, 1.1, 0.9, 0.0]) for name in content["groups"]}
-    figure = draw_approximation(written(tmp_path, content), {"groups": ["others", "gaussian"]})
+    figure = draw_approximation(write_example(tmp_path, content), {"groups": ["others", "gaussian"]})
     thick = [line for line in figure.axes[0].get_lines() if line.get_linewidth() > 2]
     solid, dotted = ([line for line in thick if line.is_dashed() == dashed] for dashed in (False, True))
     assert [list(line.get_ydata()) for line in dotted] == [[1.0, 1.1, 0.9, 0.0]] * 2
@@ -213,7 +213,9 @@ def test_the_public_order_is_drawn_dotted_in_the_color_of_its_group(tmp_path: Pa
 
 
 def test_options_choose_the_layers_and_the_spread(tmp_path: Path) -> None:
-    figure = draw_approximation(written(tmp_path, curves("distance")), {"groups": ["others"], "std": "std_graphs"})
+    figure = draw_approximation(
+        write_example(tmp_path, curves("distance")), {"groups": ["others"], "std": "std_graphs"}
+    )
     (band,) = figure.axes[0].collections
     assert {round(float(y), 6) for x, y in band.get_paths()[0].vertices if x == 4} == {1.4, 1.6}
     shown = " ".join(texts(figure))
@@ -225,7 +227,7 @@ def test_weights_are_drawn_with_the_k_that_reach_half_and_four_fifths(tmp_path: 
     cells = {f"k for attention weight {level}": {"value": [k]} for level, k in ((0.5, 12.4), (0.8, 30.0))}
     content = curves("cumulative", cells=cells)
     content["groups"] |= {name: group([0.2, 0.4, 0.7, 1.0]) for name in ("others", "gaussian")}
-    (axes,) = draw_cumulative(written(tmp_path, content), {}).axes
+    (axes,) = draw_cumulative(write_example(tmp_path, content), {}).axes
     assert [text.get_text() for text in axes.texts][1:] == ["0.5 at k = 12", "0.8 at k = 30"]
     assert all(path.vertices[:, 1].max() <= 1 for band in axes.collections for path in band.get_paths())
 
@@ -243,7 +245,7 @@ def test_degrees_are_put_into_bins_by_nodes_and_by_edges() -> None:
 
 @pytest.mark.parametrize("models", [1, 2])
 def test_out_degrees_have_a_row_of_panels_for_each_layer_and_whiskers_over_models(models: int, tmp_path: Path) -> None:
-    figure = draw_out_degrees(written(tmp_path, degrees(models)), {})
+    figure = draw_out_degrees(write_example(tmp_path, degrees(models)), {})
     assert len(figure.axes) == 4
     last = figure.axes[2]
     assert [tick.get_text() for tick in last.get_xticklabels()] == ["0 to 1", "2 to 3", "4 to 7", "8 or more"]
@@ -258,7 +260,7 @@ def test_out_degrees_have_a_row_of_panels_for_each_layer_and_whiskers_over_model
 
 
 def test_bins_are_options(tmp_path: Path) -> None:
-    last = draw_out_degrees(written(tmp_path, degrees(1)), {"bins": [1, 3]}).axes[2]
+    last = draw_out_degrees(write_example(tmp_path, degrees(1)), {"bins": [1, 3]}).axes[2]
     assert [tick.get_text() for tick in last.get_xticklabels()] == ["0", "1 to 2", "3 or more"]
 
 
@@ -266,7 +268,7 @@ def test_energy_distances_have_a_panel_for_each_attention_graph_with_both_baseli
     distances = {"4": [0.2, 0.1], "64": [0.0, -0.02], "uniform": [0.5, 0.7], "random": [0.9, 0.7]}
     panel = {"distances": distances, "nodes": 2708, "num_edges": 94156}
     content = {"measure": "energy distance", "reference": 64, "edges": {"all": panel, "graph": panel}}
-    figure = draw_energy_distances(written(tmp_path, content))
+    figure = draw_energy_distances(write_example(tmp_path, content))
     left, right = figure.axes
     assert "2,708 nodes, 94,156 edges" in left.get_title()
     assert right.get_title().startswith("graph edges alone")

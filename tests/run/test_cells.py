@@ -101,7 +101,7 @@ SOURCE = torch.tensor([1, 2, 0, 1, 3, 0], dtype=torch.int32)
 FACTS = {"data": "d", "split": "s", "settings": "x", "epoch": 3, "num_nodes": 4, "kinds": "graph, expander, self loop"}
 
 
-def written(path: Path, seed: int, layers: int = 2, **facts: str) -> Path:
+def write_example(path: Path, seed: int, layers: int = 2, **facts: str) -> Path:
     """A score file with random weights, those of the second layer others than those of the first."""
     kind = torch.zeros(6, dtype=torch.uint8)
     drawn = analysis.random_weights(PTR, layers, seed).float()
@@ -121,7 +121,7 @@ def trainings(monkeypatch: Patch) -> list[list[str]]:
         folder = Path(settings["out_dir"]) / f"minesweeper-estimator-{settings['name_tag']}"
         width = int(settings["gt.dim_hidden"])
         for seed in range(int(settings["--repeat"])):
-            written(folder / str(seed) / "scores.pt", seed + 100 * width)
+            write_example(folder / str(seed) / "scores.pt", seed + 100 * width)
         return 0
 
     monkeypatch.setattr(narrow_estimators, "train", train)
@@ -169,7 +169,7 @@ def test_all_trainings_have_one_expander(trainings: list[list[str]], tmp_path: P
 def test_scores_of_other_data_are_refused_in_one_line(tmp_path: Path, capsys: Capture, monkeypatch: Patch) -> None:
     compared(tmp_path)
     monkeypatch.setattr(narrow_estimators, "train", lambda _: 0)  # all is done
-    other = written(tmp_path / "all" / "minesweeper-estimator-width4" / "2" / "scores.pt", 0, data="other")
+    other = write_example(tmp_path / "all" / "minesweeper-estimator-width4" / "2" / "scores.pt", 0, data="other")
     capsys.readouterr()
     argv = ["--cfg", str(CONFIG), "--widths", "8", "4", "--seeds", "4", "--out", str(tmp_path)]
     assert narrow_estimators.main(argv) == 2

@@ -21,7 +21,7 @@ OPTUNA = "optuna>=5"  # run/reproduce.py run --search
 TRITON = "triton>=3.2; sys_platform == 'linux'"  # GPU kernels; it is published for Linux only
 
 # What a wheel holds besides the package, in graphgps_kmip/shipped: configs, experiments and the scripts that they run.
-SHIPPED = ("main.py", "configs/**/*.yaml", "run/**/*.py", "run/**/*.c", "run/**/*.yaml")
+SHIPPED = ("main.py", "configs/**/*.yaml", "run/**/*.py", "run/**/*.c", "run/**/*.yaml", "run/**/*.csv")
 CHECKOUT_ONLY = {Path("run/demo.py")}  # it shows a fresh clone
 
 

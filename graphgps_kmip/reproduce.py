@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.environment import installed, own_files, reproduce_command
 from graphgps_kmip.errors import ManifestError, is_users, one_line
-from graphgps_kmip.experiments.chosen_settings import check_searched, load_published, with_choices
+from graphgps_kmip.experiments.chosen_settings import check_searched, with_choices
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.hyperparameter_search import ENGINES, EQUAL, TRIALS, run_search, runner_of
 from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Setup, run_jobs, summary
@@ -41,6 +41,7 @@ from graphgps_kmip.experiments.jobs import (
 )
 from graphgps_kmip.experiments.manifest import load_manifest, select, with_members
 from graphgps_kmip.experiments.printed_tables import load_printed
+from graphgps_kmip.experiments.published_runs import published_file, row_key, with_published
 from graphgps_kmip.experiments.run_status import TIMED, experiment_markdown, experiment_table, extent
 from graphgps_kmip.experiments.search_space import load_ranges
 from graphgps_kmip.experiments.slurm import run_on_slurm
@@ -154,15 +155,19 @@ def report(args: argparse.Namespace) -> int:
 
 
 def publish(args: argparse.Namespace) -> int:
-    """Write what searches chose and its runs reached into run/experiments/published."""
-    from graphgps_kmip.report.publishing import published_yaml
+    """Write the finished runs of experiments, with those published before, into run/experiments/published."""
+    from graphgps_kmip.report.publishing import published_csv, published_rows
 
     every = experiments(args)
-    for key in args.ids:
-        # written here, for `> FILE` of a shell would empty the file of earlier results before it is read
-        lines, file = published_yaml(select(every, key), ROOT / args.out, hash_of), key.replace("/", "-")
-        replace_file(MANIFESTS / f"published/{file}.yaml", ("\n".join(lines) + "\n").encode())
-        print(MANIFESTS / f"published/{file}.yaml")
+    for experiment in [every[name] for key in args.ids for name in select(every, key).of or (key,)]:
+        rows, file = (
+            published_rows(experiment, ROOT / args.out, hash_of),
+            published_file(experiment.id, MANIFESTS / "published"),
+        )
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(file, published_csv(rows))
+        dropped = len(experiment.published.keys() - {row_key(row) for row in rows})
+        print(f"{file}: {len(rows)} runs{f'; {dropped} of other settings dropped' if dropped else ''}")
     return 0
 
 
@@ -192,12 +197,14 @@ def setup(args: argparse.Namespace) -> Setup:
 
 def experiments(args: argparse.Namespace) -> dict[str, Experiment]:
     """Return all experiments; those of equal tuning with the settings that searches on disk, or published, chose."""
-    ranges, out, sample = load_ranges(*folders("ranges")), ROOT / args.out, getattr(args, "sample", False)
-    every, published = manifest(), load_published(*folders("published"))
+    ranges, out, every = load_ranges(*folders("ranges")), ROOT / args.out, manifest()
     keys = {member for key in getattr(args, "ids", ()) for member in (key, *select(every, key).of)}
-    if not (out.exists() or keys & published.keys() or getattr(args, "published", False)):
-        published = {}  # nothing is done, so that `list` needs no torch_geometric, which takes seconds
-    return with_members({key: with_choices(e, ranges, out, hash_of, sample, published) for key, e in every.items()})
+    if not keys and (out.exists() or getattr(args, "published", False)):
+        keys = every.keys()  # else nothing is done, and `list` needs no torch_geometric, which takes seconds
+    for key in keys:
+        part = with_published(every[key], *folders("published"))
+        every[key] = with_choices(part, ranges, out, hash_of, getattr(args, "sample", False))
+    return with_members(every)
 
 
 def manifest() -> dict[str, Experiment]:

@@ -383,9 +383,14 @@ def score_of(status: Status) -> float | None:
     value = status.record["best"]["value"]
     if value is None:
         raise InputError(f"{status.path}: no validation split: a search has nothing to choose by")
-    config = read_run_config(status.path, status.record)
-    maximize = status.record["metric_best"] != "loss" and config.get("metric_agg") == "argmax"
-    return None if math.isnan(value) else value if maximize else -value
+    return None if math.isnan(value) else value if is_maximized(status) else -value
+
+
+def is_maximized(status: Status) -> bool:
+    """Return whether a larger validation score is better, for the metric that chose the epoch of a run."""
+    if "better" in status.record:  # of a published run
+        return status.record["better"] == "higher"
+    return status.record["metric_best"] != "loss" and read_run_config(status.path)["metric_agg"] == "argmax"
 
 
 def _number(value: float | None) -> str:

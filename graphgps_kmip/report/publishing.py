@@ -1,86 +1,90 @@
-"""Publishing results of equally tuned models: writes the YAML file that `experiments.chosen_settings` reads."""
+"""Publishing runs: the rows of the CSV file that `experiments.published_runs` reads, from results on disk."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Iterator, Mapping
+import csv
+import io
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from graphgps_kmip.errors import ManifestError
-from graphgps_kmip.experiments.chosen_settings import COST, FACTS, PublishedRuns, check_searched, digest
+from graphgps_kmip.errors import ManifestError, ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
-from graphgps_kmip.experiments.run_status import TIMED, HashOf, State, run_status
-from graphgps_kmip.report.result_table import COSTS, VALUES, run_value
+from graphgps_kmip.experiments.hyperparameter_search import is_maximized
+from graphgps_kmip.experiments.published_runs import COLUMNS, RUN, TIMING, TRIAL, run_or_published
+from graphgps_kmip.experiments.run_status import HashOf, State, Status
+from graphgps_kmip.report.result_table import run_value
+
+Row = Mapping[str, Any]
 
 
-def published_yaml(experiment: Experiment, out: Path, hash_of: HashOf) -> Iterator[str]:
-    """Yield the lines of the file: finished searches' choices, with the finished runs here or, if more, as published.
+def published_rows(experiment: Experiment, out: Path, hash_of: HashOf) -> list[Row]:
+    """Return a row for each finished run of today's settings, here or else as published before, in a fixed order.
 
     Args:
-        experiment (Experiment): With the settings that its searches chose.
+        experiment (Experiment): With what its searches chose and what is published of it (`with_choices`).
         out (Path): Root of the results.
         hash_of (callable): Config hash of a command line.
+
+    Raises:
+        ManifestError: there is no such run.
     """
-    if experiment.of or experiment.searched is None:
-        raise ManifestError(f"{experiment.id} has no models of its own that are tuned alike by --search")
-    if not experiment.searched:
-        check_searched(experiment)
-    kinds = {kind for spec in experiment.tables.values() for kind in spec.value.split() if kind in VALUES}
-    yield f"# Made by `python run/reproduce.py run {experiment.id} --search`, written by `publish {experiment.id}`."
-    yield f"{experiment.id}:"
-    trainings = {training.folder: training for training in experiment.trainings}
-    for folder, record in experiment.searched.items():
-        facts = dataclasses.asdict(record)
-        yield f"  {record.config}:"
-        yield f"    choice: {_format_mapping(record.choice)}"
-        yield f"    found: {_format_mapping({name: facts[name] for name in COST})}"
-        hashes = {"ranges": digest(record.ranges, record.fixed), "config_hash": record.config_hash}
-        yield f"    of: {_format_mapping(hashes)}"
-        before, here = experiment.published.get(folder), _collect_runs(trainings[folder], sorted(kinds), out, hash_of)
-        runs = max(filter(None, (here, before)), key=lambda runs: len(runs.seeds), default=None)
-        if runs is not None:
-            yield "    runs:"
-            yield from (f"      {name}: {_format_value(getattr(runs, name))}" for name in FACTS if name != "values")
-            yield "      values:"
-            yield from (f"        {kind}: {_format_value(values)}" for kind, values in runs.values.items())
+    searched, rows = experiment.searched or {}, []
+    for kind in (RUN, TIMING):
+        for training in experiment.trainings:
+            choice = searched[training.folder].choice if training.folder in searched else {}
+            for seed in training.seeds[: 1 if kind == TIMING else None]:
+                status = run_or_published(experiment.published, training, seed, out, hash_of, kind == TIMING)
+                if status.state is State.DONE:
+                    rows.append(_make_row(kind, choice, training, seed, status))
+    if not rows:
+        raise ManifestError(f"{experiment.id} has no finished run of today's settings in {out}: `run` it first")
+    return rows
 
 
-def _collect_runs(training: Training, kinds: list[str], out: Path, hash_of: HashOf) -> PublishedRuns | None:
-    runs = {seed: run_status(training, seed, out, hash_of) for seed in training.seeds}
-    done = {seed: run for seed, run in runs.items() if run.state is State.DONE}
-    if not done:
+def published_csv(rows: Iterable[Row]) -> bytes:
+    """Return the content of the file."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()
+
+
+def _make_row(kind: str, choice: Mapping[str, str], training: Training, seed: int, status: Status) -> Row:
+    """Return the row of a run; the test score of a trial is left out, for nothing is to be chosen by it."""
+    record, arguments = status.record, training.arguments(seed, Path())
+    best, hardware = record["best"], record["hardware"]
+    values = {name: _read_value(name, status) for name in ("epoch_seconds", "memory_mb", "params", "width")}
+    values |= {"validation": best.get("value"), "score": best.get("test", {}).get(record["metric_best"])}
+    values |= {"epochs": record.get("epochs"), "seconds": record.get("wall_time")}
+    values |= {"score": None} if kind == TRIAL else {}
+    return {
+        "folder": training.folder,
+        "kind": kind,
+        "choice": " ".join(f"{name}={value}" for name, value in choice.items()),
+        "config_hash": record["config_hash"],
+        "seed": seed,
+        "split": dict(zip(arguments[2::2], arguments[3::2], strict=True)).get("dataset.split_index", ""),
+        "metric": record["metric_best"],
+        "better": "higher" if is_maximized(status) else "lower",
+        **{name: _format_number(value) for name, value in values.items()},
+        "machine": hardware.get("gpu") or hardware.get("cpu", ""),
+        "cores": "" if hardware.get("gpu") else hardware.get("cores", ""),
+        "code_version": record["code_version"],
+        "date": record["finished_at"][:10],
+    }
+
+
+def _read_value(kind: str, status: Status) -> float | None:
+    try:
+        return run_value(kind, status)
+    except ResultsError:  # not every run has epochs, as those of BREC
         return None
-    timed = run_status(training, training.seeds[0], out / TIMED, hash_of)
-    alone = tuple(kind for kind in kinds if kind in COSTS and timed.state is State.DONE)
-    last = max(done.values(), key=lambda run: run.record["finished_at"]).record
-    hardware = last["hardware"]
-    return PublishedRuns(
-        config_hash=next(iter(done.values())).record["config_hash"],
-        metric=last["metric_best"],
-        code_version=last["code_version"],
-        hardware={name: hardware[name] for name in ("gpu", "cpu", "cores") if hardware.get(name)},
-        finished_at=last["finished_at"][:10],
-        seeds=tuple(done),
-        alone=alone,
-        values={
-            kind: tuple(_round_value(run_value(kind, run)) for run in ([timed] if kind in alone else done.values()))
-            for kind in kinds
-        },
-        file=Path(),
-    )
 
 
-def _round_value(value: float) -> float | int:
+def _format_number(value: float | None) -> str:
     """Return six digits of a value, as scores have in stats.json; a whole number as it is."""
-    return int(value) if value.is_integer() else float(f"{value:.6g}")
-
-
-def _format_value(value: Any) -> str:
-    """Return a value as YAML in a line; texts are quoted, for a value named 0.1 is one."""
-    return _format_mapping(value) if isinstance(value, Mapping) else json.dumps(value)
-
-
-def _format_mapping(entries: Mapping[str, Any]) -> str:
-    return "{" + ", ".join(f"{key}: {json.dumps(value)}" for key, value in entries.items()) + "}"
+    if value is None:
+        return ""
+    return f"{int(value)}" if float(value).is_integer() else f"{value:.6g}"

@@ -15,11 +15,11 @@ from typing import Any
 from graphgps_kmip.common.atomic_write import read_artefact
 from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.experiments.chosen_settings import PublishedRuns
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.hyperparameter_search import SearchRecord
 from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
-from graphgps_kmip.experiments.run_status import TIMED, HashOf, State, Status, command_status, run_status
+from graphgps_kmip.experiments.published_runs import run_or_published
+from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status
 from graphgps_kmip.report.welch import Difference, welch
 from graphgps_kmip.results.run_record import read_run_config, read_stats
 
@@ -38,7 +38,7 @@ class Ours:
     sources: Mapping[Any, Status] = field(default_factory=dict)  # likewise, of what was read, for provenance
     text: str = ""  # what a command says in place of numbers, such as OOM
     alone: bool = False  # the values are those of one run that had the machine to itself (run --timing)
-    published: bool = False  # the runs were not made here (see `chosen_settings`)
+    published: bool = False  # the runs were not made here (see `published_runs`)
 
     @property
     def n(self) -> int:
@@ -173,10 +173,12 @@ def build_table(
     row_of = {
         training.folder: _place(spec, training, where)[0]
         for training in experiment.trainings
-        if training.folder in {**searched, **experiment.published}
+        if training.folder in searched
     }
-    filled = {row for (row, _), side in ours.items() if side.values}
-    hidden = dict.fromkeys(row for key, row in row_of.items() if key in experiment.published and row not in filled)
+    hidden = {}
+    if experiment.published and not (published or sample or spec.value == "cells"):
+        cells = _training_cells(experiment, spec, out, hash_of, sample, published=True)
+        hidden = dict.fromkeys(row for (row, _), side in cells if side.published)
     hidden_note = [f"published runs, which --published shows: {', '.join(hidden)}."] if hidden else []
     return ResultTable(
         id=spec.id,
@@ -191,7 +193,7 @@ def build_table(
         sample=sample,
         printed_hardware=paper.hardware if printed_rows else "",
         notes=(*([SAMPLE_NOTE] if sample else hidden_note), *(paper.notes if printed_rows else ()), *experiment.notes),
-        searches={row_of[folder]: searched[folder] for folder in row_of if searched.get(folder)},
+        searches={row_of[folder]: searched[folder] for folder in row_of},
         claims=spec.claims,
     )
 
@@ -225,6 +227,10 @@ def _check_sample(status: Status, sample: bool) -> Status:
     return status
 
 
+def _is_done(status: Status) -> bool:
+    return status.state is State.DONE
+
+
 def _factor(spec: TableSpec, column: str) -> float:
     return spec.scale.get(column, spec.scale.get("default", 1))
 
@@ -247,15 +253,12 @@ def _training_cells(
         if place in filled:
             raise ResultsError(f"{where} {filled[place]} and {training.folder} fill {row}, {column}: choose by `where`")
         filled[place] = training.folder
-        runs, timed = (
-            {seed: _check_sample(run_status(training, seed, root, hash_of, sample), sample) for seed in seeds}
-            for root, seeds in ((out, training.seeds), (out / TIMED, training.seeds[:1]))
-        )
-        done, timed = ({seed: run for seed, run in part.items() if run.state is State.DONE} for part in (runs, timed))
-        earlier = None if done or sample or not published else experiment.published.get(training.folder)
-        if earlier is not None and not earlier.are_of(training, out, hash_of):
-            earlier = None
-        for run in (earlier.statuses if earlier else done).values() if "score" in kinds else ():
+        runs, timed = _read_runs(training, {}, out, hash_of, sample)
+        elsewhere = published and not sample and not any(map(_is_done, runs.values()))
+        if elsewhere:
+            runs, timed = _read_runs(training, experiment.published, out, hash_of)
+        done, timed = ({seed: run for seed, run in part.items() if _is_done(run)} for part in (runs, timed))
+        for run in done.values() if "score" in kinds else ():
             metric = str(run.record.get("metric_best"))
             if metrics.setdefault(column, metric) != metric:
                 raise ResultsError(f"{where} column {column} mixes the metrics {metrics[column]} and {metric}")
@@ -264,23 +267,23 @@ def _training_cells(
             name = column if len(kinds) == 1 else f"{column} {kind}"
             if kind == TRIALS:
                 yield (row, name), Ours(planned=1, text=f"{search.trials}" if search else "not searched")
-            elif earlier is not None:
-                yield (row, name), _published_cell(kind, _factor(spec, name), earlier, len(runs))
             else:
                 alone = kind in COSTS and bool(timed)
                 sources = timed if alone else done
                 values = tuple(run_value(kind, run) * _factor(spec, name) for run in sources.values())
                 planned = 1 if alone else len(runs)
                 unfinished = {} if alone else {seed: run for seed, run in runs.items() if seed not in done}
-                yield (row, name), Ours(values, tuple(sources), planned, unfinished, sources, alone=alone)
+                facts = {"alone": alone, "published": elsewhere and bool(done)}
+                yield (row, name), Ours(values, tuple(sources), planned, unfinished, sources, **facts)
 
 
-def _published_cell(kind: str, factor: float, runs: PublishedRuns, planned: int) -> Ours:
-    if kind not in runs.values:
-        return Ours(planned=planned)
-    values, alone = tuple(float(value) * factor for value in runs.values[kind]), kind in runs.alone
-    sources = {seed: runs.statuses[seed] for seed in runs.seeds[: len(values)]}
-    return Ours(values, tuple(sources), 1 if alone else planned, sources=sources, alone=alone, published=True)
+def _read_runs(
+    training: Training, published: Mapping[Any, Status], out: Path, hash_of: HashOf, sample: bool = False
+) -> Iterator[dict[int, Status]]:
+    """Yield seed -> status of a training's runs, and of the run that had the machine to itself."""
+    for timed, seeds in ((False, training.seeds), (True, training.seeds[:1])):
+        runs = {seed: run_or_published(published, training, seed, out, hash_of, timed, sample) for seed in seeds}
+        yield {seed: _check_sample(run, sample) for seed, run in runs.items()}
 
 
 def _command_cells(
@@ -323,10 +326,16 @@ def _score(status: Status) -> float:
 
 def _epoch_seconds(status: Status) -> float:
     """Return the mean duration of a training epoch, validation left out."""
+    if "epoch_seconds" in status.record:  # of a published run
+        return status.record["epoch_seconds"]
     times = [line["time_epoch"] for line in read_stats(status.path, "train").values()]
     if not times:
         raise ResultsError(f"{status.path}/train/stats.json has no epoch: train it again")
     return statistics.fmean(times)
+
+
+def _width(status: Status) -> float:
+    return status.record.get("width") or read_run_config(status.path, status.record)["gnn"]["dim_inner"]
 
 
 def _memory_mb(status: Status) -> float:
@@ -340,7 +349,9 @@ VALUES: dict[str, Callable[[Status], float]] = {
     "epoch_seconds": _epoch_seconds,
     "hours": lambda status: status.record["wall_time"] / 3600,  # of the whole run
     "params": lambda status: status.record["params"],
-    "width": lambda status: read_run_config(status.path, status.record)["gnn"]["dim_inner"],
+    "width": lambda status: (
+        status.record.get("width") or read_run_config(status.path, status.record)["gnn"]["dim_inner"]
+    ),
     "memory_mb": _memory_mb,
 }
 COSTS = {"epoch_seconds", "memory_mb"}  # what other work on the machine changes

@@ -84,6 +84,8 @@ def run(args: argparse.Namespace) -> int:
                 "--search runs on this machine alone: leave out --slurm, --slurm-dry-run, --job and --timing"
             )
         return run_searches(args)
+    if args.published:
+        raise ManifestError("--published belongs to --search, which then goes on from published trials: add --search")
     jobs = timings(args) if args.timing else select_jobs(args)
     if args.slurm or args.slurm_dry_run:
         return run_on_slurm(jobs, place(args), args)
@@ -108,10 +110,11 @@ def timings(args: argparse.Namespace) -> list[Job]:
 
 def run_searches(args: argparse.Namespace) -> int:
     """Search the hyper-parameters of some experiments."""
-    ranges, runner = load_ranges(*folders("ranges")), runner_of(place(args), setup(args), sys.stdout)
-    finished, every = True, manifest()
-    options = {"trials": args.trials, "together": args.jobs, "sample": args.sample}
+    ranges, finished, every = load_ranges(*folders("ranges")), True, manifest()
     for member in [part for key in args.ids for part in list_members(every, key, ",".join(args.only), args.seeds)]:
+        published = with_published(member, *folders("published")).published if args.published else {}
+        runner = runner_of(place(args), setup(args), sys.stdout, published)
+        options = {"trials": args.trials, "sample": args.sample}
         for outcome in run_search(member, args.search, ranges, runner, ROOT / args.out, **options):
             print(f"{outcome.line}\n  trial log: {outcome.log}")
             finished &= outcome.finished
@@ -158,12 +161,11 @@ def publish(args: argparse.Namespace) -> int:
     """Write the finished runs of experiments, with those published before, into run/experiments/published."""
     from graphgps_kmip.report.publishing import published_csv, published_rows
 
-    every = experiments(args)
-    for experiment in [every[name] for key in args.ids for name in select(every, key).of or (key,)]:
-        rows, file = (
-            published_rows(experiment, ROOT / args.out, hash_of),
-            published_file(experiment.id, MANIFESTS / "published"),
-        )
+    every, ranges = manifest(), load_ranges(*folders("ranges"))
+    for name in dict.fromkeys(name for key in args.ids for name in select(every, key).of or (key,)):
+        experiment = with_published(every[name], *folders("published"))
+        rows = published_rows(experiment, ranges, ROOT / args.out, hash_of)
+        file = published_file(name, MANIFESTS / "published")
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, published_csv(rows))
         dropped = len(experiment.published.keys() - {row_key(row) for row in rows})
@@ -347,6 +349,8 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         choices=ENGINES,
         help="search the hyper-parameters by tpe (default) or linear, one at a time as the paper; then run the best",
     )
+    published = "with --search: published trials and runs of today's settings are not trained again"
+    parser.add_argument("--published", action="store_true", help=published)
     parser.add_argument(
         "--trials", type=_positive, metavar="N", help=f"of --search tpe (default: of the ranges, else {TRIALS})"
     )

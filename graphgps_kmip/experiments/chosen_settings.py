@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from graphgps_kmip.common.environment import reproduce_command
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Experiment
-from graphgps_kmip.experiments.hyperparameter_search import read_search, study_file
+from graphgps_kmip.experiments.hyperparameter_search import SearchRecord, StatusOf, list_trials, make_record
+from graphgps_kmip.experiments.published_runs import run_or_published
 from graphgps_kmip.experiments.run_status import HashOf
-from graphgps_kmip.experiments.search_space import Ranges, searches
+from graphgps_kmip.experiments.search_space import Ranges, Search, searches
 
 NAMED = 15  # trainings that a message lists
 
@@ -22,27 +24,36 @@ def with_choices(
 ) -> Experiment:
     """Return an experiment whose models are tuned alike with the settings that its finished searches chose.
 
-    Trainings without a finished search of today's ranges are unchanged, and not in `Experiment.searched`.
+    A search of one's own comes first, then one whose trials are published, in part or all. Trainings without either are
+    unchanged, and not in `Experiment.searched`.
 
     Args:
-        experiment (Experiment): As written.
+        experiment (Experiment): As written, with its published runs (`with_published`).
         ranges (Ranges): See `load_ranges`.
-        out (Path): Root of the results, with the searches made here.
+        out (Path): Root of the results, with the trials run here.
         hash_of (callable): Config hash of a command line.
-        sample (bool, optional): On sample data. (default: ``False``)
+        sample (bool, optional): On sample data, of which nothing is published. (default: ``False``)
     """
     if "tuning" not in ranges.get(experiment.id, {}):
         return experiment
     trainings, searched = {training.folder: training for training in experiment.trainings}, {}
     for search in searches(experiment, ranges):
-        folder, space = search.training.folder, search.space
-        record = read_search(study_file(experiment.id, search.training, out, sample))
-        if record is None or (record.ranges, record.fixed) != (space.ranges, space.fixed):
-            continue
-        if record.config_hash == hash_of(search.trial(record.choice).arguments(search.seed, out, sample)):
-            final = search.finals(record.choice)[0]
-            trainings[folder], searched[final.folder] = final, record
+        for published in ({}, experiment.published):
+            status_of = partial(run_or_published, published, out=out, hash_of=hash_of, sample=sample)
+            if record := _read_search(search, status_of, sample):
+                final = search.finals(record.choice)[0]
+                trainings[search.training.folder], searched[final.folder] = final, record
+                break
     return dataclasses.replace(experiment, trainings=tuple(trainings.values()), searched=searched)
+
+
+def _read_search(search: Search, status_of: StatusOf, sample: bool) -> SearchRecord | None:
+    """Return the record of a search with as many trials as its ranges say; samples may have fewer."""
+    most = search.tuning.trials
+    records = (
+        make_record(search, list_trials(search, status_of, n)) for n in range(most, 0 if sample else most - 1, -1)
+    )
+    return next(filter(None, records), None)
 
 
 def check_searched(experiment: Experiment, options: Sequence[str] = ()) -> None:

@@ -1,19 +1,16 @@
-"""Hyper-parameter search: coordinate search and TPE in Optuna's study, then the final seeds of the best trial.
+"""Hyper-parameter search: coordinate search, random draws and TPE, then the final seeds of the best configuration.
 
-Finished runs are not repeated: a search that was interrupted continues, also one begun by an earlier version.
+What a search does next follows from the runs on disk, so that it stops and continues without a state of its own.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
-import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple, TextIO
-
-from filelock import FileLock
 
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.environment import duration
@@ -21,18 +18,19 @@ from graphgps_kmip.errors import InputError
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
 from graphgps_kmip.experiments.job_runner import Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Place, training_job
+from graphgps_kmip.experiments.published_runs import Key, run_or_published
 from graphgps_kmip.experiments.run_status import State, Status, read_failure
-from graphgps_kmip.experiments.search_space import Choice, Factor, Ranges, Search, Space, searches
+from graphgps_kmip.experiments.search_engines import coordinate_search, draw_choices
+from graphgps_kmip.experiments.search_space import Choice, Ranges, Search, searches
 from graphgps_kmip.results.run_folder import writing
 from graphgps_kmip.results.run_record import read_run_config
 
-EQUAL = "tpe"  # the engine that gives every training as many trials as --trials sets
-STUDY, RECORD = "search", "record"  # name of the study in its file, and of the attribute that says what it chose
+EQUAL = "tpe"  # the engine that gives every training the same number of trials
 ENGINES = ("linear", EQUAL)  # linear search is the k-MIP paper's name of its coordinate search
 TRIALS = 30
 ENDED = (State.DONE, State.FAILED, State.DIVERGED)
-SEED = 0  # of the TPE sampler
 Run = tuple[Training, int]  # one seed of a training
+StatusOf = Callable[[Training, int], Status]
 Runner = Callable[[list[Run]], list[Status]]  # runs what is not finished, returns the statuses in the order of the runs
 
 
@@ -41,24 +39,41 @@ class SearchRecord:
     """What a search tried, what that cost, and what it chose."""
 
     config: str  # folder of the training that was searched, without its choice
-    trials: int  # configurations that were asked for, repeated and failed ones counted
-    failed: int  # configurations without a validation score
+    trials: int  # different configurations, failed ones counted
+    failed: int  # configurations of which a run has no validation score
     seconds: float  # of all trials together, failed ones included
-    seed: int  # of the trials
-    config_hash: str  # of the chosen trial: a choice among trials of other settings than today's does not count
+    seeds: str  # of the trials, with their splits
     metric: str  # that chose
-    value: float  # its value on validation, of the chosen trial
+    value: float  # its mean on validation over the seeds, of the chosen trial
     choice: Mapping[str, str]  # factor -> name of its value
     ranges: Mapping[str, Any]  # factor -> default and names of all values
-    fixed: Mapping[str, Any]  # settings of every trial
-    settings: Mapping[str, Any]  # those of the choice, dotted key -> value
-    # Each configuration once: tag, state, error, value, seconds, parameters. Empty where the choice was published.
-    tried: Sequence[Mapping[str, Any]] = ()
+    published: bool = False  # some of its trials were not run here
+    tried: Sequence[TriedChoice] = ()
+
+
+class TriedChoice(NamedTuple):
+    """A trial: one configuration, its runs with one or more seeds, and how they ended."""
+
+    choice: Choice
+    runs: list[Run]
+    statuses: list[Status]
 
     @property
-    def published(self) -> bool:
-        """Return whether the choice is a published one, instead of that of a search below the root of the results."""
-        return not self.tried
+    def scores(self) -> list[float | None]:
+        """Return the validation score of each run, larger is better; None of one that failed."""
+        return [score_of(status) for status in self.statuses]
+
+    @property
+    def ended(self) -> bool:
+        """Return whether all its runs ended."""
+        return all(status.state in ENDED for status in self.statuses)
+
+    @property
+    def seconds(self) -> float:
+        """Return how long its runs took together, failed ones too."""
+        return sum(
+            status.record.get("wall_time") or read_failure(status.path).get("seconds", 0.0) for status in self.statuses
+        )
 
 
 class SearchOutcome(NamedTuple):
@@ -69,12 +84,73 @@ class SearchOutcome(NamedTuple):
     finished: bool
 
 
-class Trial(NamedTuple):
-    """A trial that ended."""
+def list_trials(search: Search, status_of: StatusOf, number: int, engine: str = EQUAL) -> list[TriedChoice]:
+    """Return the trials of a search, also those that have not run, as far as they follow from those that ended.
 
-    choice: Choice
-    status: Status
-    score: float | None  # on validation, larger is better; None if it failed
+    All have the first seed of the search; when these ended, the best `Tuning.keep` of them have the other seeds, too.
+
+    Args:
+        search (Search): What is searched.
+        status_of (callable): Status of one seed's run.
+        number (int): Trials by TPE.
+        engine (str, optional): ``linear`` or ``tpe``. (default: ``"tpe"``)
+    """
+
+    def make_trial(choice: Choice, seeds: int) -> TriedChoice:
+        trainings = [search.trial(choice, place) for place in range(seeds)]
+        runs = [(training, training.seeds[0]) for training in trainings]
+        return TriedChoice(choice, runs, [status_of(*run) for run in runs])
+
+    trials: list[TriedChoice] = []
+    while all(trial.ended for trial in trials):
+        choices, scores = [trial.choice for trial in trials], [trial.scores[0] for trial in trials]
+        if engine == EQUAL:
+            further = draw_choices(search.space, choices, scores, number)
+        else:
+            tags = map(search.space.tag, choices)
+            further = coordinate_search(search.space, dict(zip(tags, scores, strict=True)))
+        if not further:
+            ranked = sorted(filter(has_score, trials), key=lambda trial: -trial.scores[0])  # of equals the earliest
+            best = [trial.choice for trial in ranked[: search.keep]]
+            return [make_trial(trial.choice, len(search.seeds)) if trial.choice in best else trial for trial in trials]
+        trials += [make_trial(choice, 1) for choice in further]
+    return trials
+
+
+def has_score(trial: TriedChoice) -> bool:
+    """Return whether all runs of a trial that ended have a validation score."""
+    return None not in trial.scores
+
+
+def make_record(search: Search, trials: Sequence[TriedChoice]) -> SearchRecord | None:
+    """Return the record of a search; None while trials have not ended, and if none of them has all seeds and scores.
+
+    The choice is that of the largest mean score over the seeds, of equals the earliest.
+    """
+    if not all(trial.ended for trial in trials):
+        return None
+    complete = [trial for trial in trials if len(trial.runs) == len(search.seeds) and has_score(trial)]
+    if not complete:
+        return None
+    best = max(complete, key=lambda trial: fmean(trial.scores))
+    return SearchRecord(
+        config=search.training.folder,
+        trials=len(trials),
+        failed=sum(not has_score(trial) for trial in trials),
+        seconds=round(sum(trial.seconds for trial in trials), 1),
+        seeds=search.describe_seeds(),
+        metric=best.statuses[0].record["metric_best"],
+        value=mean_value(best),
+        choice=best.choice,
+        ranges=search.space.ranges,
+        published=any("published" in status.record for trial in trials for status in trial.statuses),
+        tried=trials,
+    )
+
+
+def mean_value(trial: TriedChoice) -> float:
+    """Return the mean validation score of a trial, in its own sign."""
+    return fmean(status.record["best"]["value"] for status in trial.statuses)
 
 
 def run_search(
@@ -84,40 +160,38 @@ def run_search(
     runner: Runner,
     out: Path,
     trials: int | None = None,
-    together: int = 1,
     sample: bool = False,
 ) -> list[SearchOutcome]:
     """Search the hyper-parameters of all trainings of an experiment that have ranges, and run the final seeds.
 
-    The folder of a trial is ``<config>-search-<what differs from the default>``. The trial with the best validation
-    score, of equals the earliest, is run with all seeds.
+    The folder of a trial is ``<config>-search-<what differs from the default>``.
 
     Args:
         experiment (Experiment): Narrowed to what is to be searched.
         engine (str): ``linear`` or ``tpe``.
         ranges (Ranges): See `load_ranges`.
         runner (Runner): Runs trainings.
-        out (Path): Root of the results; study, `SearchRecord` and trial log are in ``search[-sample]/<experiment>/``.
+        out (Path): Root of the results; trial logs are in ``search[-sample]/<experiment>/``.
         trials (int, optional): Of each search by TPE. (default: those of the ranges' tuning, else ``TRIALS``)
-        together (int, optional): Trials that TPE asks for at once. (default: ``1``)
         sample (bool, optional): On sample data. (default: ``False``)
 
     Raises:
-        InputError: the engine cannot tune equally; Optuna is not installed; the study is of other ranges; no
-            validation split.
+        InputError: the engine or the number of trials cannot tune equally; Optuna is not installed; no validation
+            split.
         ManifestError: no ranges.
     """
-    studies = []
+    steps = []
     for search in searches(experiment, ranges):
-        if search.tuning and engine != EQUAL:
+        tuning = search.tuning
+        if tuning and (engine != EQUAL or (trials not in (None, tuning.trials) and not sample)):
+            what = f"--trials {trials}" if engine == EQUAL else engine
             raise InputError(
-                f"{experiment.id} gives every model the same number of trials, {engine} as many as it has values: use "
-                f"--search {EQUAL}"
+                f"{experiment.id} gives every model {tuning.trials} trials, as its ranges say, which {what} would not: "
+                f"use --search {EQUAL} without --trials (with --sample fewer)"
             )
-        file = study_file(experiment.id, search.training, out, sample, engine)
-        number = trials or (search.tuning.trials if search.tuning else TRIALS)
-        studies.append(_Study(search, file, engine, number, together))
-    steps = [study.steps() for study in studies]
+        folder = out / f"search{'-sample' if sample else ''}" / experiment.id.replace("/", "-")
+        log = folder / f"{Path(search.training.folder).name}-{engine}.md"
+        steps.append(_run_steps(search, engine, trials or (tuning.trials if tuning else TRIALS), log))
     outcomes: dict[int, SearchOutcome] = {}
     batches = {number: next(search) for number, search in enumerate(steps)}
     while batches:
@@ -132,248 +206,103 @@ def run_search(
     return [outcomes[number] for number in range(len(steps))]
 
 
-def runner_of(place: Place, setup: Setup, stream: TextIO | None = None) -> Runner:
-    """Return what runs the trainings of a search: those that are not finished, as jobs of this machine."""
+def runner_of(
+    place: Place, setup: Setup, stream: TextIO | None = None, published: Mapping[Key, Status] | None = None
+) -> Runner:
+    """Return what runs the trainings of a search: those that are neither finished nor published, on this machine."""
 
     def run(runs: list[Run]) -> list[Status]:
+        out, options = place.root / place.out, {"sample": place.sample}
+        statuses = [run_or_published(published or {}, *run, out, place.hash_of, **options) for run in runs]
+        taken = ["published" in status.record for status in statuses]
+        if any(taken):
+            print(f"{sum(taken)} of {len(runs)} runs are published ones, and not trained again", file=stream)
         jobs = [training_job(training, seed, place) for training, seed in runs]
-        run_jobs(jobs, setup, stream)
-        return [job.status() for job in jobs]
+        run_jobs([job for job, elsewhere in zip(jobs, taken, strict=True) if not elsewhere], setup, stream)
+        return [
+            status if elsewhere else job.status() for job, status, elsewhere in zip(jobs, statuses, taken, strict=True)
+        ]
 
     return run
 
 
-def coordinate_search(space: Space, score_of: Mapping[str, float | None]) -> list[Choice]:
-    """Return what to try next: the default, each value of one factor at a time, then the best values together.
+def _run_steps(
+    search: Search, engine: str, number: int, log: Path
+) -> Generator[list[Run], list[Status], SearchOutcome]:
+    """Yield the runs to wait for, get their statuses, and return the outcome."""
+    ended: dict[tuple[str, int], Status] = {}  # as seen in this session: what failed in an earlier one may be repeated
 
-    Sections H.3 and H.4 of the k-MIP paper. The best value of a factor is that of the largest score alone; of equals
-    the default, or else the first; one that failed loses.
+    def status_of(training: Training, seed: int) -> Status:
+        return ended.get((training.folder, seed), Status(State.MISSING, log, {}))
 
-    Args:
-        space (Space): What is searched.
-        score_of (Mapping): Tag of each trial that ended -> its score, larger is better; None if it failed.
+    def end(line: str, finished: bool = False) -> SearchOutcome:
+        return SearchOutcome(f"{search.training.folder}: {line}", log, finished)
 
-    Returns:
-        Choices of no trial that ended; empty at the end.
-    """
+    asked: list[Run] = []
+    while True:
+        trials = list_trials(search, status_of, number, engine)
+        runs = [run for trial in trials for run in trial.runs if status_of(*run).state is State.MISSING]
+        if not runs or runs == asked:  # of these others run all, and have not ended once more
+            break
+        asked = runs
+        for (training, seed), status in zip(runs, (yield runs), strict=True):
+            if status.state in ENDED:
+                ended[training.folder, seed] = status
+        _write_log(log, search, engine, trials := list_trials(search, status_of, number, engine))
+    if runs:
+        return end(f"{len(runs)} trials are not finished: start the search again to go on")
+    record = make_record(search, trials)
+    if record is None:
+        return end("no trial was finished, so there is nothing to choose from")
+    metric, tag = record.metric, search.space.tag(record.choice)
+    finals = [(final, seed) for final in search.finals(record.choice) for seed in final.seeds]
+    statuses = yield finals
+    rows = []
+    for (final, seed), status in zip(finals, statuses, strict=True):
+        best = status.record["best"] if status.state is State.DONE else {}
+        rows.append([final.folder, f"{seed}", f"{status.state}", _number(best.get("test", {}).get(metric))])
+    line = (
+        f"{record.trials} trials, {record.failed} failed, {duration(record.seconds)} together. Chosen: `{tag}`, "
+        f"validation {metric} {_number(record.value)} ({record.seeds})."
+    )
+    _write_log(log, search, engine, trials, [line, _table(["final run", "seed", "state", f"test {metric}"], rows)])
+    lost = sum(status.state is not State.DONE for status in statuses)
+    changes = search.space.differing(record.choice).items()
+    line = ", ".join(f"{name} {value}" for name, value in changes) or "the default"
+    line += f", validation {metric} {_number(record.value)}"
+    return end(line + (f"; {lost} of {len(statuses)} final seeds are missing" if lost else ""), not lost)
 
-    def best_value(factor: Factor) -> str:
-        scores = {value: score_of.get(space.tag(space.default | {factor.name: value})) for value in factor.values}
-        return max([factor.default, *scores], key=lambda value: -math.inf if scores[value] is None else scores[value])
 
-    first = [space.default] + [
-        space.default | {factor.name: value}
-        for factor in space.factors
-        for value in factor.values
-        if value != factor.default
+def _write_log(
+    log: Path, search: Search, engine: str, trials: Sequence[TriedChoice], ending: Sequence[str] = ()
+) -> None:
+    """Write the trial log: ranges, trials that ended, and at the end the choice and the final seeds."""
+    ranges = [[name, default, ", ".join(values)] for name, (default, values) in search.space.ranges.items()]
+    ranges += [[key, str(value), ""] for key, value in search.space.fixed.items()]
+    rows = []
+    for trial in (trial for trial in trials if trial.ended):
+        states = [f"{status.state}{f': {status.error}' * bool(status.error)}" for status in trial.statuses]
+        states += ["its score is no number"] * any(map(_is_nan, trial.statuses))
+        values = [_number(status.record.get("best", {}).get("value")) for status in trial.statuses]
+        params = trial.statuses[0].record.get("params")
+        row = [f"`{search.space.tag(trial.choice)}`", ", ".join(dict.fromkeys(states)), " ".join(filter(None, values))]
+        rows.append([*row, duration(trial.seconds), f"{params or ''}"])
+    lines = [
+        f"# Search of {search.training.cfg} by {engine}, {search.describe_seeds()}",
+        f"Ranges: {search.space.source}. Scores are as in record.json, without a factor of 100.",
+        _table(["factor", "default", "range"], ranges),
+        "The largest mean on validation over all seeds is chosen, of equals the first; nothing is chosen by the test "
+        "split, and it is not shown among the trials.",
+        _table(["trial", "state", "validation", "time", "parameters"], rows),
+        *ending,
     ]
-    missing = [choice for choice in first if space.tag(choice) not in score_of]
-    together = {factor.name: best_value(factor) for factor in space.factors}
-    return missing or ([] if space.tag(together) in score_of else [together])
+    with writing(log):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(log, ("\n\n".join(lines) + "\n").encode())
 
 
-def study_file(experiment: str, training: Training, out: Path, sample: bool, engine: str = EQUAL) -> Path:
-    """Return the storage of a training's search; its trial log is next to it."""
-    folder = out / f"search{'-sample' if sample else ''}" / experiment.replace("/", "-")
-    return folder / f"{Path(training.folder).name}-{engine}.optuna.jsonl"
-
-
-class StorageLock:
-    """Lock of a storage for Optuna, whose own one outlives a process that is killed; it may be taken repeatedly."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self.lock = FileLock(f"{file}.flock", is_singleton=True)  # not .lock: Optuna's is a link to the storage
-
-    def acquire(self) -> bool:
-        """Take the lock, and cut off the unfinished line of a killed process, which the next line must not join."""
-        self.lock.acquire()
-        content = self.file.read_bytes()
-        if not content.endswith(b"\n"):
-            os.truncate(self.file, content.rfind(b"\n") + 1)
-        return True
-
-    def release(self) -> None:
-        """Release the lock."""
-        self.lock.release()
-
-
-def open_study(file: Path) -> Any:
-    """Return Optuna's study in a file, a new one if there is none; SQLite fails when two processes open it at once."""
-    optuna = import_optuna()
-    backend = optuna.storages.journal.JournalFileBackend(str(file), StorageLock(file))
-    storage = optuna.storages.JournalStorage(backend)
-    if STUDY in optuna.get_all_study_names(storage):
-        return optuna.load_study(study_name=STUDY, storage=storage)
-    return optuna.create_study(study_name=STUDY, storage=storage, direction="maximize")
-
-
-def read_search(file: Path) -> SearchRecord | None:
-    """Return the record of the search in a study's file, None if there is none or it has not ended."""
-    record = open_study(file).user_attrs.get(RECORD) if file.exists() else None
-    return record and SearchRecord(**record)
-
-
-def import_optuna() -> Any:
-    """Return the package; raise an `InputError` that says how to install it."""
-    try:
-        import optuna
-    except ImportError as error:
-        raise InputError("--search: optuna is not installed: pip install optuna, or 'graphgps_kmip[search]'") from error
-    optuna.logging.set_verbosity(optuna.logging.WARNING)  # the trial log says how each trial ended
-    return optuna
-
-
-class _Study:
-    def __init__(self, search: Search, file: Path, engine: str, trials: int, together: int) -> None:
-        self.search, self.space, self.engine = search, search.space, engine
-        self.trials, self.together = trials, together
-        self.log = file.with_name(file.name.replace(".optuna.jsonl", ".md"))
-        self.optuna = import_optuna()
-        with writing(file):
-            file.parent.mkdir(parents=True, exist_ok=True)
-        self.lock = StorageLock(file).lock
-        with self.lock:
-            self.study = open_study(file)
-        self.ended: dict[int, Trial] = {}  # number -> trial, as seen in this session
-        self.busy: set[int] = set()  # trials that another process runs
-        ranges = {"fixed": dict(self.space.fixed), "factors": self.space.ranges}
-        if self.study.user_attrs.get("ranges", ranges) != ranges:
-            raise InputError(f"{file} is of other ranges than those of today: move it away to begin anew")
-        self.study.set_user_attr("ranges", ranges)
-
-    def steps(self) -> Generator[list[Run], list[Status], SearchOutcome]:
-        """Yield the runs to wait for, get their statuses, and return the outcome."""
-        ended = -1
-        while (batch := self._propose()) or (self.busy and len(self.ended) > ended):
-            if not batch:  # what others ran may have ended: once more, while that is so
-                ended = len(self.ended)
-                self.busy.clear()
-                continue
-            statuses = yield [(self.search.trial(trial.params), self.search.seed) for trial in batch]
-            for trial, status in zip(batch, statuses, strict=True):
-                self._tell(trial, status)
-            self._write_log()
-        if self.busy:
-            return self._outcome(f"{len(self.busy)} trials are not finished: start the search again to go on", False)
-        facts = self._facts()
-        scored = [trial for trial in self._first_trials().values() if trial.score is not None]
-        if not scored:
-            return self._outcome("no trial was finished, so there is nothing to choose from", False)
-        choice, status, _ = max(scored, key=lambda trial: trial.score)  # the first of equals
-        metric, value = status.record["metric_best"], status.record["best"]["value"]
-        record = SearchRecord(
-            config=self.search.training.folder,
-            trials=len(self.ended),
-            failed=len(facts) - len(scored),
-            seconds=round(sum(trial["seconds"] for trial in facts), 1),
-            seed=self.search.seed,
-            config_hash=status.record["config_hash"],
-            metric=metric,
-            value=value,
-            choice=choice,
-            ranges=self.space.ranges,
-            fixed=self.space.fixed,
-            settings=self.space.settings(choice),
-            tried=facts,
-        )
-        self.study.set_user_attr(RECORD, dataclasses.asdict(record))
-        finals = [(final, seed) for final in self.search.finals(choice) for seed in final.seeds]
-        statuses = yield finals
-        rows = []
-        for (final, seed), status in zip(finals, statuses, strict=True):
-            best = status.record["best"] if status.state is State.DONE else {}
-            rows.append([final.folder, f"{seed}", f"{status.state}", _number(best.get("test", {}).get(metric))])
-        line = f"Chosen: `{self.space.tag(choice)}`, validation {metric} {_number(value)}."
-        self._write_log([line, _table(["final run", "seed", "state", f"test {metric}"], rows)])
-        lost = sum(status.state is not State.DONE for status in statuses)
-        changes = ", ".join(f"{name} {value}" for name, value in self.space.differing(choice).items()) or "the default"
-        line = f"{changes}, validation {metric} {_number(value)}"
-        return self._outcome(line + (f"; {lost} of {len(statuses)} final seeds are missing" if lost else ""), not lost)
-
-    def _propose(self) -> list[Any]:
-        """Add the next trials to the study, and return all whose status is not known in this session."""
-        with self.lock:  # of two processes on one search, one proposes at a time
-            stored = self._list_trials()
-            if self.engine == "linear":
-                tags = {self.space.tag(trial.params) for trial in stored}
-                scores = {tag: trial.score for tag, trial in self._first_trials().items()}
-                for choice in coordinate_search(self.space, scores):
-                    if self.space.tag(choice) not in tags:
-                        self._ask(0, choice)
-            else:
-                waiting = len(self._open_trials(stored))
-                for number in range(len(stored), min(self.trials, len(stored) + self.together - waiting)):
-                    self._ask(number, self.space.default if number == 0 else None)
-            return self._open_trials(self._list_trials())
-
-    def _ask(self, number: int, choice: Choice | None = None) -> None:
-        """Add a choice, or what TPE asks for (Bergstra et al., 2011), with a new sampler and seed for each trial."""
-        if choice is not None:
-            self.study.enqueue_trial(choice)
-        self.study.sampler = self.optuna.samplers.TPESampler(seed=SEED + number)
-        categorical = self.optuna.distributions.CategoricalDistribution
-        self.study.ask({factor.name: categorical(list(factor.values)) for factor in self.space.factors})
-
-    def _tell(self, trial: Any, status: Status) -> None:
-        """Store the score of a trial that ended; one that failed in an earlier session stays failed for Optuna."""
-        if status.state not in ENDED:
-            self.busy.add(trial.number)
-            return
-        score = score_of(status)
-        self.ended[trial.number] = Trial(trial.params, status, score)
-        with self.lock:  # another process that runs the same search may have been faster
-            state = self.optuna.trial.TrialState.FAIL if score is None else None
-            self.study.tell(trial.number, score, state=state, skip_if_finished=True)
-
-    def _list_trials(self) -> list[Any]:
-        # without those whose process was killed while it wrote their values
-        return [trial for trial in self.study.trials if trial.params.keys() == self.space.default.keys()]
-
-    def _open_trials(self, stored: Iterable[Any]) -> list[Any]:
-        return [trial for trial in stored if trial.number not in {*self.ended, *self.busy}]
-
-    def _first_trials(self) -> dict[str, Trial]:
-        """Return tag -> first trial of each configuration that ended, in the order in which they were asked for."""
-        tried: dict[str, Trial] = {}
-        for number in sorted(self.ended):
-            tried.setdefault(self.space.tag(self.ended[number].choice), self.ended[number])
-        return tried
-
-    def _facts(self) -> list[dict[str, Any]]:
-        facts = []
-        for tag, (_, status, score) in self._first_trials().items():
-            record, nan = status.record, status.state is State.DONE and score is None
-            entry = {"tag": tag, "state": str(status.state), "error": "its score is no number" if nan else status.error}
-            entry["value"] = None if score is None else record["best"]["value"]
-            entry["seconds"] = record.get("wall_time") or read_failure(status.path).get("seconds", 0.0)
-            facts.append({**entry, "params": record.get("params")})
-        return facts
-
-    def _write_log(self, end: Sequence[str] = ()) -> None:
-        """Write the trial log: ranges, trials that ended, and at the end the choice and the final seeds."""
-        ranges = [[name, default, ", ".join(values)] for name, (default, values) in self.space.ranges.items()]
-        ranges += [[key, str(value), ""] for key, value in self.space.fixed.items()]
-        rows = [
-            [
-                *(f"`{trial['tag']}`", ": ".join(filter(None, [trial["state"], trial["error"]]))),
-                *(_number(trial["value"]), duration(trial["seconds"]), f"{trial['params'] or ''}"),
-            ]
-            for trial in self._facts()
-        ]
-        lines = [
-            f"# Search of {self.search.training.cfg} by {self.engine}, seed {self.search.seed}",
-            f"Ranges: {self.space.source}. Scores are as in record.json, without a factor of 100.",
-            _table(["factor", "default", "range"], ranges),
-            "Nothing is chosen by the test split, and it is not shown among the trials. Of equals the first is chosen.",
-            _table(["trial", "state", "validation", "time", "parameters"], rows),
-            *end,
-        ]
-        with writing(self.log):
-            replace_file(self.log, ("\n\n".join(lines) + "\n").encode())
-
-    def _outcome(self, line: str, finished: bool) -> SearchOutcome:
-        return SearchOutcome(f"{self.search.training.folder}: {line}", self.log, finished)
+def _is_nan(status: Status) -> bool:
+    return status.state is State.DONE and score_of(status) is None
 
 
 def score_of(status: Status) -> float | None:

@@ -76,8 +76,11 @@ class Tuning(NamedTuple):
     """Equal tuning: all trainings of an experiment are searched alike, and their rows are what the searches choose."""
 
     trials: int  # of each training, failed ones counted
-    seed: int  # of the trials, and of no reported run
-    settings: Mapping[str, Any]  # of the trials alone, such as the split they choose on
+    # Of the trials, and of no reported run: all trials run with the first one, the best also with the others. Where the
+    # seed of a training is its split, the trials of the first seed are on split 0, of the second on split 1, ...
+    seeds: tuple[int, ...]
+    keep: int | None = None  # trials that run with the other seeds; None: all
+    settings: Mapping[str, Any] = {}  # of the trials alone, such as fewer epochs
 
 
 @dataclass(frozen=True)
@@ -90,16 +93,29 @@ class Search:
     tuning: Tuning | None = None  # where all models are tuned alike
 
     @property
-    def seed(self) -> int:
-        """Return the seed of the trials: the first of the experiment, unless a tuning has one of its own."""
-        return self.tuning.seed if self.tuning else self.training.seeds[0]
+    def seeds(self) -> tuple[int, ...]:
+        """Return the seeds of the trials: the first of the experiment, unless a tuning has seeds of its own."""
+        return self.tuning.seeds if self.tuning else self.training.seeds[:1]
 
-    def trial(self, choice: Choice) -> Training:
-        """Return the training at a choice, as it is tried: with one seed."""
-        trial = replace(self.finals(choice)[0], seeds=(self.seed,))
+    @property
+    def keep(self) -> int | None:
+        """Return how many trials run with more than the first seed; None: all."""
+        return self.tuning and self.tuning.keep
+
+    def describe_seeds(self) -> str:
+        """Return the seeds of the trials, with their splits: ``seeds 100, 101 on splits 0, 1``."""
+        many = "s" * (len(self.seeds) > 1)
+        text = f"seed{many} {', '.join(map(str, self.seeds))}"
+        on_splits = self.tuning and self.training.splits
+        return text + f" on split{many} {', '.join(map(str, range(len(self.seeds))))}" * bool(on_splits)
+
+    def trial(self, choice: Choice, number: int = 0) -> Training:
+        """Return the training at a choice, as it is tried: with one seed, that of this number."""
+        trial = replace(self.finals(choice)[0], seeds=(self.seeds[number],))
         if self.tuning is None:
             return trial
-        return replace(trial, splits=False, settings={**trial.settings, **self.tuning.settings})
+        split = {"dataset.split_index": number} if trial.splits else {}
+        return replace(trial, splits=False, settings={**trial.settings, **split, **self.tuning.settings})
 
     def finals(self, choice: Choice) -> list[Training]:
         """Return the trainings at the best choice with the seeds of the experiment, the followers' too."""
@@ -127,7 +143,7 @@ def load_ranges(*folders: Path) -> Ranges:
     - ``also``: trainings that take over the choice: ``where``, and in what they differ, ``set`` and ``tag``.
 
     ``{name}`` in a setting is that of `names`: name -> axis -> value of the axis -> text. ``tuning`` is
-    ``{trials, seed, set}``, see `Tuning`.
+    ``{trials, seeds, keep, set}``, see `Tuning`.
 
     Raises:
         ManifestError: a file is no YAML, has an unknown key, lacks one, or a default out of its range.
@@ -167,9 +183,9 @@ def searches(experiment: Experiment, ranges: Ranges) -> list[Search]:
                 f"{experiment.id}: {training.folder} has ranges {counts[training.folder]} times; where all are tuned "
                 "alike, each has them once: correct `where` of its ranges"
             )
-        if listed[0].seed in training.seeds:
+        if shared := set(listed[0].seeds) & set(training.seeds):
             raise ManifestError(
-                f"{experiment.id}: seed {listed[0].seed} of the trials is a seed of {training.folder}, too: tuning and "
+                f"{experiment.id}: seed {min(shared)} of the trials is a seed of {training.folder}, too: tuning and "
                 "report need different seeds"
             )
     return listed
@@ -178,7 +194,8 @@ def searches(experiment: Experiment, ranges: Ranges) -> list[Search]:
 def _check_entry(entry: Mapping[str, Any], where: str) -> None:
     check_keys(entry, ("source", "searches", "fixed", "names", "tuning"), where, needed=("source", "searches"))
     if "tuning" in entry:
-        check_keys(entry["tuning"], ("trials", "seed", "set"), f"{where}, tuning", ("trials", "seed"))
+        check_keys(entry["tuning"], ("trials", "seeds", "keep", "set"), f"{where}, tuning", ("trials", "seeds"))
+        section(entry["tuning"], "seeds", f"{where}, tuning", list)
     for part in section(entry, "searches", where, list):
         check_keys(part, ("where", "factors", "also"), where, needed=("where", "factors"))
         for axis in section(part, "where", where):
@@ -235,7 +252,7 @@ def _make_search(
             if _fits(other, follower["where"]) and all(other.point.get(axis) == value for axis, value in fixed):
                 followers.append(Follower(other, follower.get("set", {}), follower.get("tag", "")))
     tuning = entry.get("tuning")
-    equal = tuning and Tuning(tuning["trials"], tuning["seed"], tuning.get("set", {}))
+    equal = tuning and Tuning(tuning["trials"], tuple(tuning["seeds"]), tuning.get("keep"), tuning.get("set", {}))
     return Search(training, Space(tuple(factors), entry.get("fixed", {}), entry["source"]), tuple(followers), equal)
 
 

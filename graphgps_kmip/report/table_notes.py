@@ -86,9 +86,9 @@ def tuning_notes(searches: Mapping[str, SearchRecord]) -> Iterator[str]:
     counts = {row: record.trials for row, record in searches.items()}
     equal = len(set(counts.values())) == 1
     trials = f"{next(iter(counts.values()))} trials each" if equal else f"NOT EQUAL, trials: {_join_items(counts)}"
-    seeds = ", ".join(sorted({str(record.seed) for record in records}))
+    seeds = "; ".join(dict.fromkeys(record.seeds for record in records))
     yield (
-        f"tuning: {trials}, chosen on validation alone, with seed {seeds}, which no number here is of; all together "
+        f"tuning: {trials}, chosen on validation alone, with {seeds}, which no number here is of; all together "
         f"{sum(counts.values())} trials ({sum(record.failed for record in records)} failed) in "
         f"{duration(sum(record.seconds for record in records))}."
     )

@@ -36,6 +36,7 @@ class Recorder:
     score: Score
     metric_agg: str = "argmax"
     limit: int = 10**6  # runs until Ctrl-C
+    sample: bool = False
     trained: list[str] = field(default_factory=list)
     calls: list[list[str]] = field(default_factory=list)
 
@@ -48,14 +49,14 @@ class Recorder:
         return statuses
 
     def _write(self, training: Training, seed: int) -> Status:
-        status = run_status(training, seed, self.out, str)
+        status = run_status(training, seed, self.out, str, self.sample)
         if status.state in (State.DONE, State.DIVERGED):
             return status
         if len(self.trained) == self.limit:
             raise KeyboardInterrupt
         self.trained.append(f"{training.tag}/{seed}")
         status.path.mkdir(parents=True, exist_ok=True)
-        argv = str(training.arguments(seed, self.out))
+        argv = str(training.arguments(seed, self.out, self.sample))
         score = self.score(training.tag)
         if isinstance(score, Exception):
             content = {"error": str(score), "exit_code": 3, "config_hash": argv}
@@ -67,7 +68,7 @@ class Recorder:
             record |= {"wall_time": 61.0, "params": 1234, "finished_at": f"2026-11-2{seed % 10}T08:00:00"}
             record |= {"code_version": "abc1234", "hardware": {"cpu": "a CPU", "cores": 2, "memory_gb": 24.0}}
             (status.path / "record.json").write_text(json.dumps(record))
-        return run_status(training, seed, self.out, str)
+        return run_status(training, seed, self.out, str, self.sample)
 
 
 def scores(**by_tag: float | Exception) -> Score:

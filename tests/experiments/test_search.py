@@ -1,31 +1,29 @@
-"""Hyper-parameter searches: which trials are asked for, the choice, the final seeds, kills and several processes."""
+"""Hyper-parameter searches: which trials are asked for, the race over seeds, the choice, final seeds and kills."""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
-import os
-import signal
 import sys
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from graphgps_kmip.experiments import hyperparameter_search
+from graphgps_kmip.experiments.experiment_spec import Training
 from graphgps_kmip.experiments.hyperparameter_search import (
     Run,
-    StorageLock,
-    coordinate_search,
-    open_study,
-    read_search,
+    SearchRecord,
+    list_trials,
+    make_record,
     run_search,
 )
-from graphgps_kmip.experiments.run_status import State, Status, failure_file
-from graphgps_kmip.experiments.search_space import Factor, Space
+from graphgps_kmip.experiments.run_status import State, Status, failure_file, run_status
+from graphgps_kmip.experiments.search_engines import coordinate_search, draw_choices
+from graphgps_kmip.experiments.search_space import Factor, Space, searches
 from tests.experiments.search_cases import FACTORS, RANGES, TOGETHER, TRIALS, Recorder, Score, scores, toy
-from tests.processes import HANGS, wait_for
+from tests.processes import HANGS
 
 RISING = scores(lr001=0.6, depth8=0.7, lr001_depth8=0.8)
 ALL_MODELS = {"toy": RANGES["toy"] | {"searches": [{"where": {}, "factors": FACTORS}]}}
@@ -41,16 +39,17 @@ def below(tag: str) -> float:
     return -float(a)
 
 
-def study(out: Path, engine: str = "tpe") -> Any:
-    return open_study(out / f"search/toy/kmip-{engine}.optuna.jsonl")
+def read_record(out: Path, trials: int, ranges: Any = RANGES) -> SearchRecord | None:
+    """Return the record of the search of the toy that is on disk."""
+    (search,) = searches(toy(), ranges)
+    return make_record(search, list_trials(search, partial(run_status, out=out, hash_of=str), trials))
 
 
-def asked(out: Path, *limits: int, together: int = 1) -> list[dict[str, str]]:
-    """The configurations of a search that is started with each of these limits in turn."""
+def asked(out: Path, *limits: int) -> list[dict[str, str]]:
+    """Return the configurations of a search that is started with each of these limits in turn."""
     for limit in limits:
-        options = {"trials": limit, "together": together}
-        run_search(toy(seeds=(0,)), "tpe", WIDE, Recorder(out, below), out, **options)
-    return [trial.params for trial in study(out).trials]
+        run_search(toy(seeds=(0,)), "tpe", WIDE, Recorder(out, below), out, trials=limit)
+    return [dict(trial.choice) for trial in read_record(out, limits[-1], WIDE).tried]
 
 
 def test_a_coordinate_search_tries_the_default_and_each_value_of_one_factor_at_a_time() -> None:
@@ -96,7 +95,7 @@ def test_linear_ends_with_the_combination(
     assert outcome.finished
     assert outcome.line.endswith(f", validation f1 {value}")
     page = outcome.log.read_text()
-    assert f"Chosen: `{choice}`, validation f1 {value}." in page
+    assert f"Chosen: `{choice}`, validation f1 {value} (seed 0)." in page
     assert ("diverged: out of memory" in page) is isinstance(score("search-default"), MemoryError)
     assert ("its score is no number" in page) is (score("search-default") != score("search-default"))
 
@@ -135,17 +134,15 @@ def test_a_search_that_is_killed_goes_on_without_repeating_a_run(tmp_path: Path,
     second, third = Recorder(tmp_path, RISING), Recorder(tmp_path, RISING)
     (resumed,) = run_search(toy(), engine, RANGES, second, tmp_path, **options)
     assert first.trained + second.trained == whole.trained
-    study_file = tmp_path / f"search/toy/kmip-{engine}.optuna.jsonl"
-    study_file.unlink()  # without its study, too: the trials are found by their run folders
     assert run_search(toy(), engine, RANGES, third, tmp_path, **options) == [resumed]
     assert third.trained == []
 
 
-def test_a_study_of_other_ranges_is_left_alone(tmp_path: Path) -> None:
-    run_search(toy(), "tpe", RANGES, Recorder(tmp_path, RISING), tmp_path, trials=2)
-    other = {"toy": RANGES["toy"] | {"fixed": {"gt.n_heads": 2}}}
-    with pytest.raises(ValueError, match=r"kmip-tpe.optuna.jsonl is of other ranges .*: move it away to begin anew"):
-        run_search(toy(), "tpe", other, Recorder(tmp_path, RISING), tmp_path)
+def test_trials_of_other_ranges_are_not_those_of_a_search(tmp_path: Path) -> None:
+    options = {"trials": 3}
+    run_search(toy(), "tpe", RANGES, Recorder(tmp_path, RISING), tmp_path, **options)
+    assert read_record(tmp_path, **options).trials == 3
+    assert read_record(tmp_path, ranges={"toy": RANGES["toy"] | {"fixed": {"gt.n_heads": 2}}}, **options) is None
 
 
 def test_a_trial_that_failed_in_an_earlier_session_is_given_to_the_runner_again(tmp_path: Path) -> None:
@@ -170,8 +167,7 @@ def test_a_trial_of_another_process_is_left_to_it(ends: bool, engine: str, tmp_p
     (outcome,) = run_search(toy(), engine, RANGES, runner, tmp_path, trials=4)
     assert outcome.finished is ends
     assert ("1 trials are not finished: start the search again to go on" in outcome.line) is not ends
-    assert (read_search(tmp_path / f"search/toy/kmip-{engine}.optuna.jsonl") is not None) is ends
-    assert len(study(tmp_path, engine).trials) == (5 if ends and engine == "linear" else 4)
+    assert len(recorder.trained) == 2 + (5 if engine == "linear" else 4) - 1 if ends else len(recorder.trained) == 3
 
 
 def test_followers_get_the_choice_with_settings_of_their_own(tmp_path: Path) -> None:
@@ -189,16 +185,21 @@ def test_runs_without_a_validation_split_are_refused(tmp_path: Path) -> None:
         run_search(toy(), "linear", RANGES, Recorder(tmp_path, lambda _: None), tmp_path)
 
 
-def test_linear_search_cannot_tune_equally_and_is_refused(tmp_path: Path) -> None:
-    equal = {"toy": RANGES["toy"] | {"tuning": {"trials": 4, "seed": 7}}}
-    with pytest.raises(ValueError, match="toy gives every model the same number of trials, .* use --search tpe"):
-        run_search(toy(), "linear", equal, Recorder(tmp_path, scores()), tmp_path)
+def test_an_engine_or_number_of_trials_that_cannot_tune_equally_is_refused(tmp_path: Path) -> None:
+    equal = {"toy": RANGES["toy"] | {"tuning": {"trials": 4, "seeds": [7]}}}
+    for engine, trials, what in (("linear", None, "linear"), ("tpe", 3, "--trials 3")):
+        message = f"toy gives every model 4 trials, as its ranges say, which {what} would not: use --search tpe"
+        with pytest.raises(ValueError, match=message):
+            run_search(toy(), engine, equal, Recorder(tmp_path, scores()), tmp_path, trials)
 
 
-def test_without_optuna_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_optuna_a_search_of_more_than_a_round_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(ValueError, match="optuna is not installed: pip install optuna, or 'graphgps_kmip"):
-        run_search(toy(), "linear", RANGES, Recorder(tmp_path, scores()), tmp_path)
+    assert len(asked(tmp_path, 10)) == 10
+    with pytest.raises(ValueError, match="more than 10 trials need optuna: pip install optuna, or 'graphgps_kmip"):
+        asked(tmp_path, 11)
 
 
 def test_tpe_starts_at_the_default_stays_in_the_ranges_and_goes_where_the_score_is_large(tmp_path: Path) -> None:
@@ -206,46 +207,115 @@ def test_tpe_starts_at_the_default_stays_in_the_ranges_and_goes_where_the_score_
     assert choices[0] == {"a": "3", "b": "3"}
     assert all(choice[name] in map(str, range(8)) for choice in choices for name in ("a", "b"))
     late = [int(choice["a"]) for choice in choices[10:]]  # the first ten are random
-    assert sum(value <= 1 for value in late) > len(late) / 2  # a fourth by chance
+    assert sum(value <= 1 for value in late) > len(late) / 3  # a fourth by chance, and each configuration is drawn once
+    assert len({tuple(choice.items()) for choice in choices}) == 24
     best = next(choice for choice in choices if choice["a"] == "0")
-    assert choices.count(best) > 1  # of equals the one that was asked for first
     assert f"Chosen: `search-a0-b{best['b']}`" in (tmp_path / "search/toy/kmip-tpe.md").read_text()
 
 
-def test_a_tpe_search_that_continues_asks_as_one_that_was_not_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = asked(tmp_path / "whole", 9)
-    assert asked(tmp_path / "parts", 3, 6, 9) == whole
-    monkeypatch.setattr(hyperparameter_search, "SEED", 100)
-    assert asked(tmp_path / "other", 9) != whole
+def test_a_tpe_search_that_continues_asks_as_one_that_was_not_interrupted(tmp_path: Path) -> None:
+    whole = asked(tmp_path / "whole", 24)
+    assert asked(tmp_path / "parts", 3, 10, 24) == whole
 
 
-def test_trials_that_were_open_when_it_was_killed_are_run_before_new_ones(tmp_path: Path) -> None:
-    options = {"trials": 8, "together": 3}
-    for limit in (1, 3):  # the first ends its first trial, the second all three that were asked for together
-        with pytest.raises(KeyboardInterrupt):
-            run_search(toy(), "tpe", WIDE, Recorder(tmp_path, below, limit=limit), tmp_path, **options)
-    assert [trial.state.name for trial in study(tmp_path).trials] == ["COMPLETE"] * 3 + ["RUNNING"] * 3
+def test_the_first_draws_are_those_of_optuna() -> None:
+    import optuna
+
+    space = Space(tuple(Factor(name, "3", {str(value): {} for value in range(8)}) for name in ("a", "b")))
+    ranges = {name: optuna.distributions.CategoricalDistribution(list(map(str, range(8)))) for name in ("a", "b")}
+    study = optuna.create_study()
+    drawn = draw_choices(space, [], [], 6)
+    assert drawn[0] == space.default
+    for seed in range(1, 6):
+        study.sampler = optuna.samplers.TPESampler(seed=seed)
+        assert study.ask(ranges).params == drawn[seed]
 
 
-def test_a_half_written_line_of_the_storage_is_dropped(tmp_path: Path) -> None:
-    asked(tmp_path, 4)
-    with open(tmp_path / "search/toy/kmip-tpe.optuna.jsonl", "a") as torn:
-        torn.write('{"op_code": 4, "wor')
-    assert len(asked(tmp_path, 6)) == 6
+def test_a_small_space_has_fewer_trials(tmp_path: Path) -> None:
+    run_search(toy(), "tpe", RANGES, Recorder(tmp_path, RISING), tmp_path, trials=30)
+    assert read_record(tmp_path, 30).trials == 6
 
 
-def test_a_failed_trial_is_a_trial_repeated_ones_are_trained_once_and_the_record_says_so(tmp_path: Path) -> None:
+RACE = {"toy": RANGES["toy"] | {"tuning": {"trials": 6, "seeds": [7, 8, 9], "keep": 3, "set": {"optim.max_epoch": 5}}}}
+
+
+class Racer(Recorder):
+    """Runs whose score depends on their seed: tag of a training -> score of each seed."""
+
+    by_seed: dict[str, tuple[float | Exception, ...]] = {}  # noqa: RUF012
+
+    def _write(self, training: Training, seed: int) -> Status:
+        values = self.by_seed.get(training.tag, (0.1, 0.1, 0.1))
+        self.score = lambda _: values[seed - 7] if seed > 6 else 0.5
+        return super()._write(training, seed)
+
+
+def race(out: Path, **by_seed: Any) -> tuple[Racer, SearchRecord | None]:
+    """Return what a search by racing ran, and its record."""
+    runner = Racer(out, scores())
+    runner.by_seed = {f"search-{name}".replace("_", "-").replace("lr001", "lr0.01"): of for name, of in by_seed.items()}
+    run_search(toy(), "tpe", RACE, runner, out)
+    return runner, read_record(out, 6, RACE)
+
+
+def test_the_best_trials_of_the_first_seed_run_with_the_others_and_the_largest_mean_is_chosen(tmp_path: Path) -> None:
+    entries = {"default": (0.9, 0.2, 0.3), "lr001": (0.8, 0.7, 0.9), "depth8": (0.7, 0.6, 0.5), "depth2": (0.6, 1, 1)}
+    runner, record = race(tmp_path, **entries)
+    firsts, others, finals = runner.trained[:6], runner.trained[6:12], runner.trained[12:]
+    assert all(name.endswith("/7") for name in firsts)
+    assert sorted(others) == [f"search-{name}/{seed}" for name in ("default", "depth8", "lr0.01") for seed in (8, 9)]
+    assert finals == ["search-lr0.01/0", "search-lr0.01/1"]
+    assert (record.choice["lr"], record.value, record.seeds) == ("0.01", pytest.approx(0.8), "seeds 7, 8, 9")
+    assert [len(trial.runs) for trial in record.tried].count(3) == 3
+    page = (tmp_path / "search/toy/kmip-tpe.md").read_text()
+    assert "| `search-lr0.01` | done | 0.8 0.7 0.9 | 3 min 3 s | 1234 |" in page
+    assert "6 trials, 0 failed, 12 min 12 s together. Chosen: `search-lr0.01`, validation f1 0.8 (seeds" in page
+
+
+def test_of_equal_means_the_earliest_is_chosen_and_one_that_fails_with_a_further_seed_loses(tmp_path: Path) -> None:
+    lost = FloatingPointError("nan")
+    _, record = race(tmp_path, default=(0.6, 0.6, 0.6), lr001=(0.7, 0.6, 0.5), depth8=(0.9, 0.9, lost))
+    assert (record.choice, record.failed) == ({"lr": "0.1", "depth": "4"}, 1)
+
+
+def test_a_race_that_is_killed_goes_on(tmp_path: Path) -> None:
+    whole, _ = race(tmp_path / "whole")
+    for limit in (2, 6, 20):  # amid the first seeds, amid the others
+        runner = Recorder(tmp_path, scores(), limit=limit)
+        if limit < 20:
+            with pytest.raises(KeyboardInterrupt):
+                run_search(toy(), "tpe", RACE, runner, tmp_path)
+            assert read_record(tmp_path, 6, RACE) is None
+        else:
+            run_search(toy(), "tpe", RACE, runner, tmp_path)
+    assert len(runner.trained) == len(whole.trained) - 8
+
+
+def test_seeds_of_trials_are_on_splits_of_their_own_and_the_row_has_all_splits(tmp_path: Path) -> None:
+    experiment = toy()
+    (training,) = experiment.trainings
+    splits = Training(training.point, training.cfg, training.seeds, splits=True)
+    (search,) = searches(type(experiment)("toy", "", trainings=(splits,)), RACE)
+    assert search.describe_seeds() == "seeds 7, 8, 9 on splits 0, 1, 2"
+    for trained, split, seed in (
+        (search.trial(search.space.default), "0", 7),
+        (search.trial(search.space.default, 2), "2", 9),
+        (search.finals(search.space.default)[0], "1", 1),
+    ):
+        argv = trained.arguments(seed, tmp_path)
+        assert argv[argv.index("dataset.split_index") + 1] == split
+        assert seed in trained.seeds
+        assert ("optim.max_epoch" in argv) is (seed > 1)
+
+
+def test_a_failed_trial_is_a_trial_and_the_record_says_so(tmp_path: Path) -> None:
     runner = Recorder(tmp_path, scores(default=FloatingPointError("out of memory"), lr001_depth8=0.9))
-    options = {"trials": 12, "together": 4}
-    (outcome,) = run_search(toy(seeds=(0,)), "tpe", RANGES, runner, tmp_path, **options)
-    assert len(runner.trained) == len(set(runner.trained)) <= 6
+    (outcome,) = run_search(toy(seeds=(0,)), "tpe", RANGES, runner, tmp_path, trials=12)
+    assert len(runner.trained) == len(set(runner.trained)) == 6
     assert outcome.line == "Toys/kmip: lr 0.01, depth 8, validation f1 0.9"
-    assert study(tmp_path).trials[0].state.name == "FAIL"
-    record = read_search(tmp_path / "search/toy/kmip-tpe.optuna.jsonl")
-    assert (record.trials, record.failed, len(record.tried)) == (12, 1, len(runner.trained))
-    assert record.tried[0]["error"] == "out of memory"
+    record = read_record(tmp_path, 12)
+    assert (record.trials, record.failed) == (6, 1)
+    assert record.tried[0].statuses[0].error == "out of memory"
 
 
 @pytest.mark.parametrize("engine", ["linear", "tpe"])
@@ -260,23 +330,3 @@ def test_two_processes_may_run_the_same_search(tmp_path: Path, engine: str) -> N
     for process in processes:
         process.join(HANGS)
     assert [process.exitcode for process in processes] == [0, 0]
-    states = [trial.state.name for trial in study(tmp_path, engine).trials]
-    assert states == ["COMPLETE"] * {"linear": 4, "tpe": 30}[engine]
-
-
-def test_a_process_that_is_killed_while_it_writes_leaves_no_lock(tmp_path: Path) -> None:
-    file = tmp_path / "toy.optuna.jsonl"
-    open_study(file)
-
-    def hold() -> None:
-        StorageLock(file).acquire()  # as Optuna does before it writes
-        (tmp_path / "held").touch()
-        time.sleep(HANGS)
-
-    holder = FORK.Process(target=hold)
-    holder.start()
-    wait_for((tmp_path / "held").exists)
-    os.kill(holder.pid, signal.SIGKILL)
-    holder.join(HANGS)
-    assert not (tmp_path / "toy.optuna.jsonl.lock").is_symlink()  # Optuna's own lock, for which it waits 30 s
-    assert open_study(file).ask().number == 0

@@ -47,11 +47,10 @@ def search_record(**changes: Any) -> SearchRecord:
         "trials": 10,
         "failed": 0,
         "seconds": 60.0,
-        "seed": 100,
-        "config_hash": "h",
+        "seeds": "seed 100",
         "metric": "accuracy",
     }
-    facts |= {"value": 0.8, "choice": {"lr": "0.1"}, "ranges": ranges, "fixed": {}, "settings": {}, "tried": []}
+    facts |= {"value": 0.8, "choice": {"lr": "0.1"}, "ranges": ranges}
     return SearchRecord(**(facts | changes))
 
 

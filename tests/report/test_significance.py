@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from scipy import stats
 
-from graphgps_kmip.experiments.experiment_spec import Training
+from graphgps_kmip.experiments.experiment_spec import TableSpec, Training
 from graphgps_kmip.experiments.printed_tables import PrintedCell
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 from graphgps_kmip.report.significance import rank_notes, significance_notes
 from graphgps_kmip.report.split_overlap import training_overlap
 from graphgps_kmip.report.table_notes import table_notes
 from graphgps_kmip.report.welch import compare_runs, holm
-from tests.report.example_runs import SCORES, search_record, tuned_table
+from tests.report.example_runs import EXPERIMENT, SCORES, build, record, search_record, tuned_table
 
 CORA = "Cora score"
 
@@ -160,3 +161,12 @@ def test_the_overlap_of_splits_is_that_of_the_sizes_on_the_dataset_card() -> Non
     splits = Training({}, "Fair/minesweeper.yaml", (0, 1), splits=True)
     assert training_overlap(splits) == 2500 / 5000
     assert training_overlap(dataclasses.replace(splits, splits=False)) == 0
+
+
+def test_scores_over_splits_carry_the_overlap_and_costs_do_not(tmp_path: Path) -> None:
+    training = Training({"dataset": "digits", "model": "GCN"}, "Fair/minesweeper.yaml", (0, 1), splits=True)
+    for seed in training.seeds:
+        record(training.run_dir(seed, tmp_path))
+    spec = TableSpec("x", "score params", columns={"digits score": {}, "digits params": {}})
+    cells = build(tmp_path, spec, dataclasses.replace(EXPERIMENT, trainings=(training,))).rows["GCN"]
+    assert [cells[f"digits {kind}"].ours.overlap for kind in ("score", "params")] == [0.5, 0.0]

@@ -119,8 +119,8 @@ def run_searches(args: argparse.Namespace) -> int:
 
 def table(args: argparse.Namespace) -> int:
     """Print the tables of experiments: our numbers next to the printed ones."""
+    from graphgps_kmip.report.significance import rank_notes
     from graphgps_kmip.report.table_formats import FORMATS
-    from graphgps_kmip.report.table_notes import rank_notes
 
     for experiment, tables in select_tables(args):
         if not tables:

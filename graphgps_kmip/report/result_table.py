@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Tra
 from graphgps_kmip.experiments.hyperparameter_search import SearchRecord
 from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
 from graphgps_kmip.experiments.run_status import TIMED, HashOf, State, Status, command_status, run_status
+from graphgps_kmip.report.split_overlap import training_overlap
 from graphgps_kmip.report.welch import Difference, welch
 from graphgps_kmip.results.run_record import read_run_config, read_stats
 
@@ -39,6 +40,7 @@ class Ours:
     text: str = ""  # what a command says in place of numbers, such as OOM
     alone: bool = False  # the values are those of one run that had the machine to itself (run --timing)
     published: bool = False  # the runs were not made here (see `chosen_settings`)
+    overlap: float | None = 0.0  # n_test / n_train where each seed has a split of its own; None: sizes not known
 
     @property
     def n(self) -> int:
@@ -93,7 +95,7 @@ class Cell:
         """Return ours - printed where both are numbers, and ours is shown."""
         if self.ours is None or self.printed is None or self.printed.mean is None or not self.ours.shown(partial):
             return None
-        return welch(self.ours, self.printed)
+        return welch(self.ours, self.printed, self.ours.overlap)
 
 
 @dataclass(frozen=True)
@@ -262,17 +264,20 @@ def _training_cells(
         search = (experiment.searched or {}).get(training.folder)
         for kind in kinds:
             name = column if len(kinds) == 1 else f"{column} {kind}"
+            overlap = training_overlap(training) if kind == "score" and (done or earlier) else 0.0
             if kind == TRIALS:
                 yield (row, name), Ours(planned=1, text=f"{search.trials}" if search else "not searched")
             elif earlier is not None:
-                yield (row, name), _published_cell(kind, _factor(spec, name), earlier, len(runs))
+                side = _published_cell(kind, _factor(spec, name), earlier, len(runs))
+                yield (row, name), replace(side, overlap=overlap)
             else:
                 alone = kind in COSTS and bool(timed)
                 sources = timed if alone else done
                 values = tuple(run_value(kind, run) * _factor(spec, name) for run in sources.values())
                 planned = 1 if alone else len(runs)
                 unfinished = {} if alone else {seed: run for seed, run in runs.items() if seed not in done}
-                yield (row, name), Ours(values, tuple(sources), planned, unfinished, sources, alone=alone)
+                facts = {"alone": alone, "overlap": overlap}
+                yield (row, name), Ours(values, tuple(sources), planned, unfinished, sources, **facts)
 
 
 def _published_cell(kind: str, factor: float, runs: PublishedRuns, planned: int) -> Ours:

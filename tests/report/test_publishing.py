@@ -16,6 +16,7 @@ from graphgps_kmip.experiments.experiment_spec import Experiment, FigureSpec, Ta
 from graphgps_kmip.experiments.hyperparameter_search import run_search
 from graphgps_kmip.report import draw_figure as draw_figure_module
 from graphgps_kmip.report.draw_figure import draw_figure
+from graphgps_kmip.report.figures import score_charts
 from graphgps_kmip.report.publishing import published_yaml
 from graphgps_kmip.report.result_table import ResultTable, experiment_tables
 from graphgps_kmip.report.table_formats import csv_export, markdown, our_entry
@@ -134,6 +135,7 @@ def test_each_published_number_has_an_origin(folder: Path) -> None:
 def test_below_a_figure_stand_the_published_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     monkeypatch.setattr(draw_figure_module, "_write_around", lambda figure, title, below, sample: written.append(below))  # noqa: ARG005
+    monkeypatch.setattr(score_charts, "FEWEST", 1)
     cost = {"toy epoch_seconds": {"metric": "epoch", "unit": "s"}}
     spec = dataclasses.replace(SPEC, value="score epoch_seconds", columns=SPEC.columns | cost)
     change(folder, values={"score": [0.9, 0.8], "epoch_seconds": [2.0, 3.0]}, code_version="def5678")

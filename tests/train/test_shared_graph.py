@@ -20,7 +20,7 @@ from graphgps_kmip.train.loop import SharedGraph
 
 # Each differs in layers or head; the default run has a plain stack, one that counts epochs and one with a readout.
 NETWORKS = ["Fair/cora", "Citation/cora-ppgt", "Citation/cora-polynormer"]
-OTHERS = ["Citation/cora-exphormer", "Citation/cora-sgformer", "Citation/cora-geco-blocks", "Citation/cora-gat"]
+OTHERS = ["Citation/cora-kmip", "Citation/cora-sgformer", "Citation/cora-geco-blocks", "Citation/cora-gat"]
 OTHERS += ["Node/computers-gcn", "Heterophilous/minesweeper-grit"]
 KMIP = ["gt.layer_type", "GCN+kMIP", "recipe.jump", "cat"]
 SPLITS = ("train", "val", "test")

@@ -4,7 +4,7 @@ python run/reproduce.py list                            every experiment: what i
 python run/reproduce.py plan quickstart/digits          the exact commands
 python run/reproduce.py run quickstart/digits --jobs 2  runs what is missing; Ctrl-C saves, the same command goes on
 python run/reproduce.py table quickstart/digits         our numbers beside the printed ones
-python run/reproduce.py run fair/cora --search          tunes all models of a table alike, then trains the best of each
+python run/reproduce.py run fair/minesweeper --search   tunes all models of a table alike, then trains the best of each
 python run/reproduce.py figure ID
 python run/reproduce.py report                          one HTML page of everything that is done
 """

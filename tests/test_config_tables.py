@@ -84,8 +84,8 @@ ROWS = {
     ),
     "Heterophilous/minesweeper-{exphormer,gat,gatedgcn,gcn,geco,kmip,transformer}": EXPANDER,
     "Heterophilous/minesweeper-*": (
-        f"{ENCODING} {EXPANDER} {NORM} {TRAINING} dataset.edge_encoder dataset.node_encoder gnn.* gt.gat.use_edge_attr "
-        "gt.sl2.window network.polynormer.* ppgt.* recipe.*"
+        f"{ENCODING} {EXPANDER} {TRAINING} gt.layer_norm dataset.edge_encoder dataset.node_encoder gnn.* gt.sl2.window "
+        "network.polynormer.* ppgt.*"
     ),
     **{
         f"LowWidth/{{{data},{data}-estimator,{data}-exphormer,{data}-exphormer-gcn}}": f"{STAGES} {further}"
@@ -137,8 +137,9 @@ COPIES = {
     ("PointClouds/s3dis-(.*)", r"PointClouds/shapenet-\1"): "dataset.format metric_best gnn.dim_inner gnn.layers_mp",
     ("Citation/cora-(.*)", r"Citation/citeseer-\1"): "dataset.name spexphormer.estimator",
     ("Node/cora-kmip", "Node/citeseer-kmip"): "dataset.name",
-    ("Fair/cora", "Fair/citeseer"): "dataset.name",
-    ("Fair/minesweeper", "Fair/tolokers"): "dataset.name",
+    ("Fair/minesweeper", "Fair/tolokers"): (
+        f"dataset.name {NORM} gt.dim_hidden gt.layers gnn.act gnn.dim_inner optim.base_lr recipe.*"
+    ),
     ("Heterophilous/minesweeper-(?!public)(.*)", r"Heterophilous/tolokers-\1"): "dataset.name",
     ("LowWidth/cora(.*)", r"LowWidth/citeseer\1"): "dataset.name spexphormer.estimator",
     ("LowWidth/minesweeper(.*)", r"LowWidth/tolokers\1"): (
@@ -146,7 +147,6 @@ COPIES = {
         "spexphormer.estimator"
     ),
     ("Molecules/molhiv-geco", "GECO/molhiv"): "",
-    ("quickstart/digits-kmip", "Fair/digits"): "gt.layer_type gt.gatedgcn.* train.ckpt_best",
 }
 ALONE = ["GECO/cora", "Heterophilous/tolokers-public-polynormer", "LRGB/pcqm-contact-kmip"]  # rows of no table
 

@@ -4,7 +4,7 @@ python run/reproduce.py list                            every experiment: what i
 python run/reproduce.py plan quickstart/digits          the exact commands
 python run/reproduce.py run quickstart/digits --jobs 2  runs what is missing; Ctrl-C saves, the same command goes on
 python run/reproduce.py table quickstart/digits         our numbers beside the printed ones
-python run/reproduce.py run fair/cora --search          tunes all models of a table alike, then trains the best of each
+python run/reproduce.py run fair/minesweeper --search   tunes all models of a table alike, then trains the best of each
 python run/reproduce.py figure ID
 python run/reproduce.py report                          one HTML page of everything that is done
 """
@@ -123,8 +123,8 @@ def run_searches(args: argparse.Namespace) -> int:
 
 def table(args: argparse.Namespace) -> int:
     """Print the tables of experiments: our numbers next to the printed ones."""
+    from graphgps_kmip.report.significance import rank_notes
     from graphgps_kmip.report.table_formats import FORMATS
-    from graphgps_kmip.report.table_notes import rank_notes
 
     for experiment, tables in select_tables(args):
         if not tables:

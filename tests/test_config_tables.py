@@ -75,14 +75,17 @@ ROWS = {
     "BREC/*": f"{ENCODING} optim.* dataset.node_encoder_bn gnn.* graphormer.* head.* ppgt.*",
     "BREC/*ppgt*": "optim.max_epoch optim.num_warmup_epochs ppgt.num_bases ppgt.subgraph_encoder",
     "Citation/cora-*": (
-        f"{ENCODING} {NORM} {EDGES} {TRAINING} prep.* dataset.node_encoder dataset.node_encoder_bn gnn.* gt.graph_norm "
-        "dataset.normalize_features gt.sl2.window network.polynormer.* ppgt.*"
+        f"{ENCODING} {NORM} {EDGES} {KMIP} {TRAINING} prep.* dataset.node_encoder dataset.node_encoder_bn gnn.* "
+        "gt.graph_norm dataset.normalize_features gt.sl2.window network.* ppgt.* recipe.*"
     ),
-    "Citation/cora-{exphormer,gatedgcn,geco,kmip,transformer}": EXPANDER,
+    "Citation/cora-{appnp,linear,sgc}": (
+        "network.appnp.* gnn.dropout optim.base_lr optim.max_epoch optim.weight_decay optim.weight_decay_layers "
+        "train.early_stop_patience"
+    ),
     "Heterophilous/minesweeper-{exphormer,gat,gatedgcn,gcn,geco,kmip,transformer}": EXPANDER,
     "Heterophilous/minesweeper-*": (
-        f"{ENCODING} {EXPANDER} {NORM} {TRAINING} dataset.edge_encoder dataset.node_encoder gnn.* gt.gat.use_edge_attr "
-        "gt.sl2.window network.polynormer.* ppgt.* recipe.*"
+        f"{ENCODING} {EXPANDER} {TRAINING} gt.layer_norm dataset.edge_encoder dataset.node_encoder gnn.* gt.sl2.window "
+        "network.polynormer.* ppgt.*"
     ),
     **{
         f"LowWidth/{{{data},{data}-estimator,{data}-exphormer,{data}-exphormer-gcn}}": f"{STAGES} {further}"
@@ -118,14 +121,10 @@ ROWS = {
     "GECO/{code2,molpcba,ppa,pcqm4mv2}": f"{DATASET} {TRAINING} gnn.layers_post_mp posenc_RWSE.enable",
     "Molecules/molhiv-*": NORM,
     "Molecules/pcqm4mv2-*": f"{ENCODING} gnn.head gnn.layers_post_mp head.* optim.* ppgt.*",
-    "quickstart/digits-{bigbird,exphormer,full,gat,gatedgcn,gcn,geco,gine,kmip,performer}": (
-        f"{EXPANDER} gt.geco.* gt.performer.dim_head"
-    ),
+    "quickstart/digits-{full,gatedgcn,gcn,kmip}": "",
     "quickstart/*": (
-        f"{EXPANDER} {ENCODING} gnn.act gnn.head gt.geco.* gt.performer.dim_head head.* optim.base_lr ppgt.* "
-        "train.batch_size"
+        f"{ENCODING} {EDGES} {KMIP} gnn.act gnn.head gnn.layers_pre_mp head.* optim.base_lr ppgt.* train.batch_size"
     ),
-    "Fair/{cora,cora-kmip}": f"{KMIP} optim.weight_decay recipe.attention_layer_scale",
 }
 # Pattern of files -> their copies for other data, in which nothing but these keys differs.
 COPIES = {
@@ -138,8 +137,9 @@ COPIES = {
     ("PointClouds/s3dis-(.*)", r"PointClouds/shapenet-\1"): "dataset.format metric_best gnn.dim_inner gnn.layers_mp",
     ("Citation/cora-(.*)", r"Citation/citeseer-\1"): "dataset.name spexphormer.estimator",
     ("Node/cora-kmip", "Node/citeseer-kmip"): "dataset.name",
-    ("Fair/cora", "Fair/citeseer"): "dataset.name",
-    ("Fair/minesweeper", "Fair/tolokers"): "dataset.name",
+    ("Fair/minesweeper", "Fair/tolokers"): (
+        f"dataset.name {NORM} gt.dim_hidden gt.layers gnn.act gnn.dim_inner optim.base_lr recipe.*"
+    ),
     ("Heterophilous/minesweeper-(?!public)(.*)", r"Heterophilous/tolokers-\1"): "dataset.name",
     ("LowWidth/cora(.*)", r"LowWidth/citeseer\1"): "dataset.name spexphormer.estimator",
     ("LowWidth/minesweeper(.*)", r"LowWidth/tolokers\1"): (
@@ -147,7 +147,6 @@ COPIES = {
         "spexphormer.estimator"
     ),
     ("Molecules/molhiv-geco", "GECO/molhiv"): "",
-    ("quickstart/digits-kmip", "Fair/digits"): "gt.layer_type gt.gatedgcn.* train.ckpt_best",
 }
 ALONE = ["GECO/cora", "Heterophilous/tolokers-public-polynormer", "LRGB/pcqm-contact-kmip"]  # rows of no table
 

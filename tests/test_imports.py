@@ -33,7 +33,7 @@ ARROWS = {
     "experiments": {"results"},
     "analysis": {"attention", "ops"},
     "expressivity": {"encoding", "ops"},
-    "report": {"experiments", "results"},
+    "report": {"experiments", "results", "data.find"},
     "networks": {"attention", "mpnn", "encoding", "model", "ops"},
     "testing": {"attention", "mpnn", "search", "networks", "ops"},
     "gym": {

@@ -315,8 +315,8 @@ def draw_keys(context: GraphContext, num_heads: int, fraction: float) -> tuple[T
 class AnnealedKeys(KeySelection):
     """Key selection whose k decreases from k_start to the attention's k with ``context.progress``: see `annealed`.
 
-    Against the papers' "supervision starvation". Evaluations during training use the current k. Where the progress is
-    not set, training mode uses k_start, and eval mode the final k.
+    Against the papers' "supervision starvation". Eval mode uses the final k throughout, so that the best epoch is that
+    of the model with k keys, not of an earlier one with more. Where the progress is not set, training uses k_start.
 
     Args:
         k_start (int): k before training, at least that of the attention.
@@ -331,7 +331,7 @@ class AnnealedKeys(KeySelection):
     def num_keys(self, k: int, context: GraphContext) -> int:
         """Return the current number of keys per query."""
         start, end = (self.among.num_keys(number, context) for number in (self.k_start, k))
-        return annealed(start, end, context.progress_in(self.training), self.anneal_until)
+        return annealed(start, end, context.progress_in(True) if self.training else 1.0, self.anneal_until)
 
     def forward(
         self, q: Tensor, k: Tensor, context: GraphContext, num_keys: int, backend: str = "auto"

@@ -254,7 +254,8 @@ MARKERS: dict[str, list[str]] = {
         "": """
             custom_modules quirks dataset.sample dataset.sample_graphs dataset.cache_edges train.precision
             train.eval_test train.early_stop_patience train.max_nodes train.subgraph_* optim.accumulation_mean
-            gnn.edge_residual gnn.gine_inner gnn.layer_act gt.graph_norm gt.kmip.* gt.appnp.* gt.gatedgcn.* gt.gine.*
+            optim.max_seconds gnn.edge_residual gnn.gine_inner gnn.layer_act gt.graph_norm gt.kmip.* gt.appnp.*
+            gt.gatedgcn.* gt.gine.*
             gt.pna.* gt.performer.* gt.transformer.* gt.exphormer.* gt.score_estimator.* spexphormer.*
             network.spexphormer.* gt.sl2.* gt.grit.* grit.* ppgt.* brec.* model.type=PPGT posenc_RRWP.channels
             posenc_RRWP.sparse posenc_GraphormerBias.edge_types posenc_GraphormerBias.unread_tables

@@ -71,7 +71,8 @@ def run_or_published(
         timed (bool, optional): Of ``run --timing``. (default: ``False``)
         sample (bool, optional): On sample data, of which nothing is published. (default: ``False``)
     """
-    here, elsewhere = run_status(training, seed, out / TIMED if timed else out, hash_of, sample), None
+    out = out / TIMED if timed else out
+    here, elsewhere = run_status(training, seed, out, hash_of, sample), None
     if here.state is not State.DONE and not sample:
         elsewhere = published.get(Key(training.folder, seed, timed))
     same = elsewhere and elsewhere.record["config_hash"] == hash_of(training.arguments(seed, out))
@@ -81,7 +82,7 @@ def run_or_published(
 def _read_status(row: Mapping[str, str], file: Path) -> Status:
     """Return the status whose record has what a row says, where the record of a run has it."""
     number: dict[str, Any] = {name: float(row[name]) if row[name] else None for name in NUMBERS}
-    cores = int(row["cores"]) if row["cores"] else None  # a GPU has none
+    cores = int(float(row["cores"])) if row["cores"] else None  # a GPU has none
     record = {"published": True, "sample": False, "metric_best": row["metric"], "finished_at": row["date"]}
     record |= {name: row[name] for name in ("config_hash", "better", "code_version")}
     record |= {name: number[name] for name in ("epochs", "epoch_seconds", "params", "width")}

@@ -52,7 +52,7 @@ LISTED = Registered("--list")
 OTHER_SEED = whole(-1, 2**32 - 1)  # -1: that of the run
 # Keys of `TrainSettings`, whose annotations are their rules.
 TRAINING_KEYS = {
-    "optim": ("max_epoch", "batch_accumulation", "accumulation_mean"),
+    "optim": ("max_epoch", "max_seconds", "batch_accumulation", "accumulation_mean"),
     "train": """eval_period early_stop_patience eval_test enable_ckpt ckpt_period ckpt_best ckpt_clean auto_resume
     epoch_resume precision""".split(),
 }
@@ -99,6 +99,7 @@ DEFAULTS: dict[str, Any] = {
     "brec.protocol": Default("literal", Choice(tuple(PROTOCOLS))),  # ours, of train.mode brec: how pairs are trained on
     "brec.pairs": Default("", TEXT),  # which: names of categories, 0-9, 110, joined by a plus; "": all
     "brec.loss_threshold": Default(0.0, NOT_NEGATIVE),  # a lower loss of an epoch ends the training on a pair
+    "optim.max_seconds": 0.0,  # ours: of processor time (GPU: wall time), which end the training; 0: none do
     "optim.batch_accumulation": 1,
     "optim.accumulation_mean": True,  # ours: a step's gradient is the mean over its batches, not the sum
     "optim.clip_grad_norm": False,

@@ -50,15 +50,27 @@ class SummedGCN(GCNConv):
 
 
 class SummedAPPNP(APPNP):
-    """Steps of personalised PageRank: ``APPNP``, without a tensor of the edges in each step where that pays."""
+    """Steps of personalised PageRank: ``APPNP``, without a tensor of the edges in each step where that pays.
+
+    ``edge_dropout`` draws from all weights in each step. ``APPNP(dropout=...)`` draws from what the last step has left
+    (torch_geometric 2.8.1), so that ten steps keep one weight in 1,024, 1,024 times as large.
+    """
 
     propagate = MessagePassing.propagate
 
-    def __init__(self, steps: int, alpha: float) -> None:
+    def __init__(self, steps: int, alpha: float, edge_dropout: float = 0.0) -> None:
         super().__init__(steps, alpha, add_self_loops=False)
+        self.edge_dropout = edge_dropout
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return new features: x (N, C), edge_index (2, E) -> (N, C)."""
+        if self.training and self.edge_dropout:
+            weight = gcn_norm(edge_index, None, len(x), add_self_loops=False, dtype=x.dtype)[1]
+            out = x
+            for _ in range(self.K):
+                dropped = dropout(weight, self.edge_dropout)
+                out = (1 - self.alpha) * self.propagate(edge_index, x=out, edge_weight=dropped) + self.alpha * x
+            return out
         if self.explain or not lists_pay(edge_index, x.size(-1), self.K):
             return super().forward(x, edge_index)
         edges, out = normalised(edge_index, x), x

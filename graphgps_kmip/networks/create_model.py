@@ -16,12 +16,12 @@ from graphgps_kmip.registry import lookup
 
 # Networks whose layers are counted and named by other keys than gt.layers and gt.layer_type.
 NUM_LAYERS = {
-    **dict.fromkeys(("custom_gnn", "gnn", "GCN", "GAT"), "gnn.layers_mp"),
+    **dict.fromkeys(("custom_gnn", "gnn", "GCN", "GAT", "APPNP"), "gnn.layers_mp"),
     "Graphormer": "graphormer.num_layers",
 }
-WITHOUT_LAYER_TYPE = ("GCN", "GAT", "Graphormer", "Performer", "BigBird", "PPGT", "Polynormer", "SGFormer")
+WITHOUT_LAYER_TYPE = ("GCN", "GAT", "APPNP", "Graphormer", "Performer", "BigBird", "PPGT", "Polynormer", "SGFormer")
 LAYER_TYPE = dict.fromkeys(("custom_gnn", "gnn"), "gnn.layer_type")
-WITHOUT_ENCODERS = ("GCN", "GAT")
+WITHOUT_ENCODERS = ("GCN", "GAT", "APPNP")
 OF_NODES = (*WITHOUT_ENCODERS, "Polynormer", "SGFormer")  # without heads for graphs
 # Keyword argument -> keys, where it is not the last part of one.
 SHORT = {

@@ -1,4 +1,4 @@
-"""Networks for the nodes of one graph: GCN and GAT as in their papers, SGFormer and Polynormer of torch_geometric."""
+"""Networks for the nodes of one graph: GCN, GAT and APPNP as in their papers, SGFormer and Polynormer."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.nn import Linear
 from torch_geometric.nn.attention import PolynormerAttention
 from torch_geometric.nn.models import Polynormer, SGFormer
 
@@ -18,12 +19,12 @@ from graphgps_kmip.model.gps import States
 from graphgps_kmip.model.prediction_heads import OutputHead
 from graphgps_kmip.model.transformer_layers import LayerOutput
 from graphgps_kmip.mpnn.message_passing import PlainConv
-from graphgps_kmip.mpnn.summed_convolutions import SummedGAT, SummedGCN
+from graphgps_kmip.mpnn.summed_convolutions import SummedAPPNP, SummedGAT, SummedGCN
 from graphgps_kmip.networks.network_settings import NetworkPlan
 from graphgps_kmip.networks.network_stack import encoder, input_part, layers_width
 from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.ops.host_copies import host_copy, remember
-from graphgps_kmip.ranges import DROPOUT, FRACTION, LAYERS, NATURAL, Choice
+from graphgps_kmip.ranges import DROPOUT, FRACTION, LAYERS, NATURAL, SOME_LAYERS, Choice
 from graphgps_kmip.registry import register
 
 NODE_HEADS = ("node", "inductive_node")
@@ -51,6 +52,52 @@ def gat(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:
     options = {"dropout": plan.settings.gt.attn_dropout}
     convs = [SummedGAT(columns, dim // heads, heads, **options) for columns, _ in hidden]
     return _stack_convs(plan, [*convs, SummedGAT(width, out, 1, **options)])
+
+
+@register("network", "APPNP")
+def appnp(
+    dim_in: int,
+    dim_out: int,
+    *,
+    plan: NetworkPlan,
+    steps: Annotated[int, SOME_LAYERS] = 10,
+    alpha: Annotated[float, FRACTION] = 0.1,
+    edge_dropout: Annotated[float, DROPOUT] = 0.0,
+) -> nn.Module:
+    """APPNP alone (Gasteiger et al. 2019): gnn.layers_mp linear maps, then steps of personalised PageRank.
+
+    alpha is the part of a node's own scores, edge_dropout that of the weights of edges and loops in each step. One map
+    is SGC with alpha 0 (Wu et al. 2019), and without steps logistic regression on the features; more maps are an MLP.
+    """
+    *hidden, (width, out) = _list_widths(plan, dim_in, dim_out)
+    convs = [LinearSteps(*widths) for widths in hidden]
+    return _stack_convs(plan, [*convs, LinearSteps(width, out, steps, alpha, edge_dropout)])
+
+
+class LinearSteps(nn.Module):
+    """Linear map, then steps of personalised PageRank (`torch_geometric.nn.APPNP`).
+
+    Args:
+        dim_in, dim_out (int): widths C, C'.
+        steps (int, optional): number of steps; 0: the graph is not read. (default: 0)
+        alpha (float, optional): part of a node's own features in each step. (default: 0.0)
+        edge_dropout (float, optional): of the weights of edges and loops, drawn in each step. (default: 0.0)
+
+    Shapes: x (N, C), edge_index (2, E) with one loop for each node -> (N, C').
+    """
+
+    def __init__(
+        self, dim_in: int, dim_out: int, steps: int = 0, alpha: float = 0.0, edge_dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.linear = Linear(dim_in, dim_out, weight_initializer="glorot", bias_initializer="zeros")
+        self.add_self_loops = steps > 0
+        self.propagation = SummedAPPNP(steps, alpha, edge_dropout) if steps else None
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Return new features of the nodes."""
+        y = self.linear(x)
+        return y if self.propagation is None else self.propagation(y, edge_index)
 
 
 def _list_widths(plan: NetworkPlan, dim_in: int, dim_out: int) -> list[tuple[int, int]]:

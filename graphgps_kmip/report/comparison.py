@@ -9,6 +9,9 @@ from typing import Any
 from graphgps_kmip.common.atomic_write import is_number
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.errors import ResultsError
+from graphgps_kmip.report.result_table import Ours
+from graphgps_kmip.report.split_overlap import split_overlap
+from graphgps_kmip.report.welch import compare_runs, difference_text
 from graphgps_kmip.results.run_record import finished_runs, read_run_config
 
 # Where a run happened, not what it was.
@@ -17,6 +20,8 @@ NOT_COMPARED = ("out_dir", "run_dir", "seed", "custom_modules", "name_tag")
 
 def comparison(out_dirs: list[Path], num_runs: int) -> str:
     """Return the settings in which experiments differ, and a table of test scores (mean and sample std) and costs.
+
+    Next to each experiment but the first: its difference to the first, with a 95 % interval.
 
     Args:
         out_dirs: results folders, ``results/<config name>``.
@@ -44,17 +49,32 @@ def comparison(out_dirs: list[Path], num_runs: int) -> str:
     metrics = sorted({record["metric_best"] for records in runs.values() for record in records.values()})
     if len(metrics) > 1:
         raise ResultsError(f"these experiments chose their epochs by different metrics ({', '.join(metrics)})")
-    rows = [["", f"test {metrics[0]}", "n", "parameters", "s / epoch"]]
-    for out_dir, (first, *others) in ((out_dir, list(records.values())) for out_dir, records in runs.items()):
-        scores = [record["best"]["test"][metrics[0]] for record in (first, *others)]
-        spread = f" ± {statistics.stdev(scores):.4f}" if others else ""
-        seconds = statistics.median(record["seconds_per_epoch"] for record in (first, *others))
-        mean = f"{statistics.mean(scores):.4f}{spread}"
-        rows.append([out_dir.name, mean, f"{len(scores)}", f"{first['params']:,}", f"{seconds:.2f}"])
+    sides = {out_dir: _read_side(records, metrics[0]) for out_dir, records in runs.items()}
+    baseline, compared = next(iter(sides.values())), len(sides) > 1 and min(side.n for side in sides.values()) > 1
+    rows = [["", f"test {metrics[0]}", "n", "parameters", "s / epoch", "difference" if compared else ""]]
+    for out_dir, side in sides.items():
+        records = list(runs[out_dir].values())
+        seconds = statistics.median(record["seconds_per_epoch"] for record in records)
+        mean = f"{side.mean:.4f}" + ("" if side.std is None else f" ± {side.std:.4f}")
+        shown = compared and side is not baseline
+        difference = difference_text(compare_runs(side, baseline), 4) if shown else ""
+        rows.append([out_dir.name, mean, f"{side.n}", f"{records[0]['params']:,}", f"{seconds:.2f}", difference])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     first_runs = [next(iter(records.items())) for records in runs.values()]
-    return "\n".join(["They differ in:", *_differences(first_runs), "", *lines])
+    test = "the corrected resampled t over splits (Nadeau and Bengio 2003)" if baseline.overlap != 0 else "Welch's t"
+    below = ["", f"difference: to {out_dirs[0].name}, with the 95 % interval of {test}"] if compared else []
+    return "\n".join(["They differ in:", *_differences(first_runs), "", *lines, *below])
+
+
+def _read_side(records: dict[Path, dict[str, Any]], metric: str) -> Ours:
+    """Return the test scores of runs by seed; by split where the runs have different ones."""
+    values = tuple(record["best"]["test"][metric] for record in records.values())
+    data = [read_run_config(run_dir, record).get("dataset", {}) for run_dir, record in records.items()]
+    splits = tuple(settings.get("split_index", 0) for settings in data)
+    if len(set(splits)) == 1:
+        return Ours(values, tuple(range(len(values))), len(values))
+    return Ours(values, splits, len(values), overlap=split_overlap(data[0]["format"], data[0]["name"]))
 
 
 def check_distinct(folders: dict[str, Path], count: int) -> None:

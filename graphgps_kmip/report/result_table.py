@@ -20,6 +20,7 @@ from graphgps_kmip.experiments.hyperparameter_search import SearchRecord
 from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
 from graphgps_kmip.experiments.published_runs import run_or_published
 from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status
+from graphgps_kmip.report.split_overlap import training_overlap
 from graphgps_kmip.report.welch import Difference, welch
 from graphgps_kmip.results.run_record import read_run_config, read_stats
 
@@ -38,6 +39,7 @@ class Ours:
     sources: Mapping[Any, Status] = field(default_factory=dict)  # likewise, of what was read, for provenance
     text: str = ""  # what a command says in place of numbers, such as OOM
     alone: bool = False  # the values are those of one run that had the machine to itself (run --timing)
+    overlap: float | None = 0.0  # n_test / n_train where each seed has a split of its own; None: sizes not known
     published: bool = False  # the runs were not made here (see `published_runs`)
 
     @property
@@ -93,7 +95,7 @@ class Cell:
         """Return ours - printed where both are numbers, and ours is shown."""
         if self.ours is None or self.printed is None or self.printed.mean is None or not self.ours.shown(partial):
             return None
-        return welch(self.ours, self.printed)
+        return welch(self.ours, self.printed, self.ours.overlap)
 
 
 @dataclass(frozen=True)
@@ -273,7 +275,8 @@ def _training_cells(
                 values = tuple(run_value(kind, run) * _factor(spec, name) for run in sources.values())
                 planned = 1 if alone else len(runs)
                 unfinished = {} if alone else {seed: run for seed, run in runs.items() if seed not in done}
-                facts = {"alone": alone, "published": elsewhere and bool(done)}
+                overlap = training_overlap(training) if kind == "score" and done else 0.0
+                facts = {"alone": alone, "overlap": overlap, "published": elsewhere and bool(done)}
                 yield (row, name), Ours(values, tuple(sources), planned, unfinished, sources, **facts)
 
 

@@ -20,7 +20,7 @@ from pandas.io.formats.style import Styler
 from graphgps_kmip.experiments.run_status import State
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 from graphgps_kmip.report.table_notes import PUBLISHED, table_notes
-from graphgps_kmip.report.welch import Difference
+from graphgps_kmip.report.welch import difference_text
 
 WIDTH = 118  # characters side by side
 DASH = "-"
@@ -75,11 +75,12 @@ def lay_out(table: ResultTable, partial: bool = False) -> Layout:
             cell, decimals = of_row[column], shown_decimals(table, row, column)
             count = DASH if cell.ours is None or cell.ours.text else f"{cell.ours.n}"
             paper_count = DASH if cell.printed is None else "?" if cell.printed.n is None else cell.printed.n
+            difference = cell.difference(partial)
             paper, mark = (cell.printed.text, marks.get(cell.printed.quoted, "")) if cell.printed else (DASH, "")
             texts = {
                 "ours": our_entry(cell.ours, decimals, partial, table.sample, our_rank.get(row, 0)),
                 "paper": Entry(paper, "paper", paper_rank.get(row, 0), mark),
-                "difference": Entry(difference_text(cell.difference(partial), decimals), "difference"),
+                "difference": Entry(difference_text(difference, decimals) if difference else DASH, "difference"),
                 "n": Entry(f"{count} / {paper_count}" if printed else count, "n"),
             }
             for kind in kinds:
@@ -161,14 +162,6 @@ def number(mean: float, std: float | None, decimals: int, values: tuple[float, .
     spread = f"{std:.{decimals}f}"
     # Where the paper prints whole numbers, a small spread would look like none.
     return f"{mean:.{decimals}f} ± {f'{std:.1g}' if std and not float(spread) else spread}"
-
-
-def difference_text(difference: Difference | None, decimals: int) -> str:
-    """Return ``+0.11 [-0.30, +0.52]``, or ``+0.11 [-]`` without an interval."""
-    if difference is None:
-        return DASH
-    value, *interval = (f"{bound:+z.{decimals}f}" for bound in difference[:3] if bound is not None)
-    return f"{value} [{', '.join(interval) or DASH}]"
 
 
 def shown_decimals(table: ResultTable, row: str, column: str) -> int:

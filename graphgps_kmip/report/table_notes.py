@@ -1,4 +1,4 @@
-"""Notes below a result table: how to read it, tuning, paired tests, the paper's claims on our rows, provenance.
+"""Notes below a result table: how to read it, tuning, differences of rows, the paper's claims, provenance.
 
 A claim of an experiment's table is the name of a check and its options: ``{check: rank, row: GPS+kMIP, rank: 2}``.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +18,18 @@ from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.experiments.hyperparameter_search import SearchRecord
 from graphgps_kmip.experiments.run_status import State, Status
-from graphgps_kmip.report.result_table import Cell, ResultTable
-from graphgps_kmip.report.welch import LEVEL, Scores, against_best, mean_ranks, smallest_p
+from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
+from graphgps_kmip.report.significance import significance_notes
+from graphgps_kmip.report.welch import compare_runs
 
 PUBLISHED = "†"  # after numbers of published runs
 SPREAD = "ours: mean ± sample standard deviation (n - 1) over n runs"
 OTHER_SPREAD = "the papers do not say which kind theirs is"
 DIFFERENCE = "difference: ours - paper, with Welch's 95 % interval; n: ours / paper"
+OVERLAP = (
+    "runs are over random splits, which share nodes: with n_test / n_train = {}, the variance of a mean is taken as "
+    "(1 / n + n_test / n_train) s^2 on both sides (Nadeau and Bengio 2003), the printed spread as one over splits too."
+)
 SETTINGS = {
     "exact": "exact: the paper's settings are known to the last",
     "ours": "ours: some settings are not printed, and chosen by us",
@@ -43,6 +48,8 @@ def table_notes(table: ResultTable, partial: bool) -> Iterator[str]:
     yield f"{SPREAD}; {OTHER_SPREAD}." if any(cell.std is not None for cell in printed) else f"{SPREAD}."
     if printed:
         yield f"{DIFFERENCE}."
+        if overlaps := {side.overlap for _, side in filled if side.overlap}:
+            yield OVERLAP.format(", ".join(f"{overlap:.3g}" for overlap in sorted(overlaps)))
         differences = [cell.difference(partial) for *_, cell in places]
         if reasons := Counter(difference.reason for difference in differences if difference and difference.reason):
             counts = "; ".join(f"{reason}, {count} cell{'s' * (count > 1)}" for reason, count in reasons.items())
@@ -113,61 +120,6 @@ def _join_items(items: Mapping[str, object]) -> str:
     return ", ".join(f"{name} {value}" for name, value in items.items())
 
 
-def significance_notes(table: ResultTable) -> Iterator[str]:
-    """Yield ranks and paired tests of a table of equally tuned models, of those whose runs in a column are complete."""
-    for column, facts in table.columns.items() if table.searches and not table.sample else ():
-        sides = {row: table.rows[row][column].ours for row in table.searches}
-        scores = {row: side.values for row, side in sides.items() if side and side.complete and side.n > 1}
-        finite = all(math.isfinite(value) for values in scores.values() for value in values)
-        same_runs = len({sides[row].seeds for row in scores}) == 1
-        if not (column.endswith(" score") and len(scores) > 1 and same_runs and finite):
-            continue
-        name = column if len(scores) == len(table.rows) else f"{column}, the {len(scores)} models that are complete"
-        runs = len(next(iter(scores.values())))
-        yield f"{name}, mean rank over {runs} runs: {_join_ranks(scores, facts['better'])}."
-        best, others = against_best(scores, facts["better"])
-        differences = "; ".join(
-            f"{row} {versus.difference:+.2f} [{versus.low:+.2f}, {versus.high:+.2f}], p {versus.p:.3g}"
-            for row, versus in others.items()
-        )
-        yield (
-            f"{name}, {best} minus each, paired by run: mean, {LEVEL:.0%} bootstrap interval, p of Wilcoxon's test "
-            f"after Holm's correction: {differences}."
-        )
-        if smallest_p(runs) * len(others) > 1 - LEVEL:
-            yield (
-                f"{runs} runs are too few for these tests: the smallest p that they allow, before the correction, is "
-                f"{smallest_p(runs):.3g}."
-            )
-
-
-def _join_ranks(scores: Scores, better: str) -> str:
-    ranks = sorted(mean_ranks(scores, better).items(), key=lambda pair: pair[1])
-    return ", ".join(f"{row} {rank:.1f}" for row, rank in ranks)
-
-
-def rank_notes(tables: Sequence[ResultTable]) -> Iterator[str]:
-    """Yield mean ranks of equally tuned models (Demšar 2006) over sets where two are complete, if complete in all."""
-    sets = {}
-    for table in tables:
-        for column, facts in table.columns.items() if table.searches and not table.sample else ():
-            sides = {row: table.rows[row][column].ours for row in table.searches}
-            sign = -1 if facts.get("better") == "higher" else 1
-            means = {row: sign * side.mean for row, side in sides.items() if side and side.complete}
-            if column.endswith(" score") and len(means) > 1:
-                sets[column.removesuffix(" score")] = means
-    first = next(iter(sets.values()), {})
-    shared = {row: [means.get(row) for means in sets.values()] for row in first}
-    shared = {row: means for row, means in shared.items() if None not in means}
-    if len(sets) < 2 or len(shared) < 2:
-        yield "ranks over data sets: at least two models must be complete on two data sets."
-        return
-    yield (
-        f"mean rank over {', '.join(sets)}, of the models that all of them have: {_join_ranks(shared, 'lower')}. "
-        "So few data sets are no test of these ranks."
-    )
-
-
 CHECKS = {  # name -> what is claimed, of {row}, {than}, {rank} or {rows}
     "rank": "claim, {row} {rank}",
     "not_below": "claim, {row} not significantly worse than {than}",
@@ -191,13 +143,13 @@ def claim_notes(table: ResultTable, partial: bool) -> Iterator[str]:
                 raise ResultsError(f"{where}: {key!r} is not in the table.{suggest(key, allowed)}")
         values = {"row": claim.get("row"), "than": claim.get("than"), "rows": ", ".join(claim.get("rows", ()))}
         text = CHECKS[name].format(**values, rank=ORDINALS[claim.get("rank", 1) - 1]) + f" on {', '.join(columns)}"
-        scores: dict[str, dict[str, Sequence[float]]] = {column: {} for column in columns}
+        scores: dict[str, dict[str, Ours]] = {column: {} for column in columns}
         missing = dict[str, None]()
         for row in table.rows if name == "rank" else rows:
             for column in columns:
                 side = table.rows[row][column].ours
                 if side is not None and side.shown(partial) and side.n > 1 and all(map(math.isfinite, side.values)):
-                    scores[column][row] = side.values
+                    scores[column][row] = side
                 elif side is not None:  # else the row is only quoted
                     missing[row] = None
         if missing:
@@ -205,34 +157,57 @@ def claim_notes(table: ResultTable, partial: bool) -> Iterator[str]:
             continue
         better = {column: table.columns[column].get("better") for column in columns}
         holds, numbers = _check_claim(name, claim, scores, better)
-        runs = sorted({len(values) for of_column in scores.values() for values in of_column.values()})
+        runs = sorted({side.n for of_column in scores.values() for side in of_column.values()})
         count = f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
         yield f"{text}: {'holds' if holds else 'does NOT hold'} for our rows ({numbers}; {count} runs each)."
 
 
 def _check_claim(
-    name: str, claim: Mapping[str, Any], scores: Mapping[str, Scores], better: Mapping[str, str | None]
+    name: str,
+    claim: Mapping[str, Any],
+    scores: Mapping[str, Mapping[str, Ours]],
+    better: Mapping[str, str | None],
 ) -> tuple[bool, str]:
     """Return whether a claim holds, and by which numbers."""
     if name == "rank":
-        ranks = {}
-        for column, values in scores.items():
-            sign = 1 if better[column] == "higher" else -1
-            means = {row: sign * sum(of_row) / len(of_row) for row, of_row in values.items()}
-            ranks[column] = 1 + sum(mean > means[claim["row"]] for mean in means.values())
-        numbers = ", ".join(f"rank {rank} of {len(scores[column])} on {column}" for column, rank in ranks.items())
-        return set(ranks.values()) == {claim["rank"]}, numbers
+        places, numbers = set(), []
+        for column, sides in scores.items():
+            order = sorted(sides, key=lambda row: sides[row].mean, reverse=better[column] == "higher")  # noqa: B023
+            row = claim["row"]
+            place = 1 + [sides[other].mean for other in order].index(sides[row].mean)
+            places.add(place)
+            numbers.append(f"rank {place} of {len(sides)} on {column}")
+            if after := next(iter(order[order.index(row) + 1 :]), None):
+                p = _one_tailed_p(sides[row], sides[after], better[column])
+                numbers[-1] += f", better than {after} with p {p:.2g}"
+        test = f"p of the {_name_test(scores)}"
+        return places == {claim["rank"]}, f"{'; '.join(numbers)}; {test}"
     p_values = {}
-    for column, values in scores.items():
+    for column, sides in scores.items():
         if name == "flat":
-            test, p = "one-way analysis of variance", scipy.stats.f_oneway(*values.values()).pvalue
+            test, p = (
+                "one-way analysis of variance",
+                scipy.stats.f_oneway(*(side.values for side in sides.values())).pvalue,
+            )
         else:
-            test, worse = "one-tailed Welch's t-test", "less" if better[column] == "higher" else "greater"
-            pair = values[claim["row"]], values[claim["than"]]
-            p = scipy.stats.ttest_ind(*pair, equal_var=False, alternative=worse).pvalue
+            test, p = _name_test(scores), _one_tailed_p(sides[claim["than"]], sides[claim["row"]], better[column])
         p_values[column] = float(p)
     numbers = ", ".join(f"p {p:.3g} on {column}" for column, p in p_values.items())
     return not any(p < CLAIM_LEVEL for p in p_values.values()), f"{test} at {CLAIM_LEVEL:.0%}: {numbers}"
+
+
+def _one_tailed_p(first: Ours, second: Ours, better: str | None) -> float:
+    """Return the p of no difference against ``first is better``; NaN where the runs have no spread."""
+    difference = compare_runs(first, second)
+    if difference.p is None:
+        return math.nan
+    ahead = (difference.value > 0) == (better == "higher")
+    return difference.p / 2 if ahead else 1 - difference.p / 2
+
+
+def _name_test(scores: Mapping[str, Mapping[str, Ours]]) -> str:
+    overlaps = {side.overlap for sides in scores.values() for side in sides.values()}
+    return "one-tailed Welch's t-test" if overlaps == {0} else "one-tailed corrected resampled t-test"
 
 
 class Origin(NamedTuple):

@@ -1,20 +1,21 @@
-"""Welch interval of a difference of two means, and tests paired by run: mean ranks, Wilcoxon, bootstrap, Holm.
+"""Welch interval of a difference of two means; corrected resampled t over splits that overlap; Holm's correction.
 
-Welch, Biometrika 34 (1947). Ranks and Wilcoxon's signed-rank test: Demšar, JMLR 7 (2006). Holm, "A simple sequentially
-rejective multiple test procedure" (1979).
+Welch, Biometrika 34 (1947). Nadeau and Bengio, "Inference for the generalization error", Machine Learning 52 (2003).
+Holm, "A simple sequentially rejective multiple test procedure" (1979).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Hashable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import scipy
 
 LEVEL = 0.95
-Scores = Mapping[str, Sequence[float]]  # row -> values of the same runs in the same order
+UNKNOWN_SIZES = "sizes of the splits not known"
+Key = TypeVar("Key", bound=Hashable)
 
 
 class Side(Protocol):
@@ -25,21 +26,37 @@ class Side(Protocol):
     n: int | None
 
 
+class Runs(Side, Protocol):
+    """Runs of one row: a value for each seed, and how far their splits overlap."""
+
+    values: Sequence[float]
+    seeds: Sequence[int]
+    overlap: float | None  # n_test / n_train where each seed has a split of its own, 0 on one split, None: not known
+
+
 class Difference(NamedTuple):
-    """First mean - second mean, its interval and degrees of freedom, or the reason why there is no interval."""
+    """First mean - second mean, its interval, degrees of freedom and two-sided p, or why there is no interval."""
 
     value: float
     low: float | None = None
     high: float | None = None
     df: float | None = None
     reason: str = ""
+    p: float | None = None
 
 
-def welch(ours: Side, paper: Side, level: float = LEVEL) -> Difference:
+def welch(ours: Side, paper: Side, overlap: float | None = 0.0, level: float = LEVEL) -> Difference:
     r"""Return ours - paper with the interval that holds the true difference with probability `level`.
 
     .. math:: d \pm t_{df} \sqrt{v_1 + v_2}, \quad df = (v_1 + v_2)^2 / (v_1^2 / (n_1 - 1) + v_2^2 / (n_2 - 1)),
-        \quad v_i = s_i^2 / n_i
+        \quad v_i = (1 / n_i + r) s_i^2
+
+    Args:
+        ours (Side): First side.
+        paper (Side): Second side.
+        overlap (float, optional): r, n_test / n_train where both spreads are over random splits of one data set, by
+            Nadeau and Bengio's correction of the variance of a mean; None: not known. (default: ``0.0``)
+        level (float, optional): Of the interval. (default: ``LEVEL``)
     """
     value = ours.mean - paper.mean
     for name, side in (("ours", ours), ("the paper", paper)):
@@ -51,57 +68,65 @@ def welch(ours: Side, paper: Side, level: float = LEVEL) -> Difference:
         }
         if reason := next((reason for reason, holds in reasons.items() if holds), ""):
             return Difference(value, reason=f"{name}: {reason}")
-    first, second = ours.std**2 / ours.n, paper.std**2 / paper.n
+    if overlap is None:
+        return Difference(value, reason=UNKNOWN_SIZES)
+    first, second = ((1 / side.n + overlap) * side.std**2 for side in (ours, paper))
     if first + second == 0:
         return Difference(value, reason="no spread on either side")
     df = (first + second) ** 2 / (first**2 / (ours.n - 1) + second**2 / (paper.n - 1))
-    margin = float(scipy.stats.t.ppf((1 + level) / 2, df)) * math.sqrt(first + second)
-    return Difference(value, value - margin, value + margin, df)
+    return _t_interval(value, first + second, df, level)
 
 
-def mean_ranks(scores: Scores, better: str) -> dict[str, float]:
-    """Return row -> rank, 1 the best, averaged over runs; equal scores share the mean of their ranks."""
-    sign = -1 if better == "higher" else 1
-    ranks = scipy.stats.rankdata([sign * np.asarray(values) for values in scores.values()], axis=0)
-    return dict(zip(scores, ranks.mean(axis=1).tolist(), strict=True))
+def corrected_t(differences: Sequence[float], overlap: float | None, level: float = LEVEL) -> Difference:
+    r"""Return the mean of differences over splits, with the interval of the corrected resampled t.
+
+    The J splits of one data set share nodes, so that the variance of the mean is more than var / J:
+
+    .. math:: t = \bar d / \sqrt{(1 / J + n_{test} / n_{train}) \, var(d)}, \quad df = J - 1
+
+    Args:
+        differences (sequence of float): d, one for each of J >= 2 splits.
+        overlap (float): n_test / n_train; 0 is the plain paired t; None: not known.
+        level (float, optional): Of the interval. (default: ``LEVEL``)
+    """
+    value, count = float(np.mean(differences)), len(differences)
+    if overlap is None:
+        return Difference(value, reason=UNKNOWN_SIZES)
+    variance = (1 / count + overlap) * float(np.var(differences, ddof=1))
+    # differences that are equal but for rounding have no spread either
+    if math.sqrt(variance) <= 1e-12 * abs(value):
+        return Difference(value, reason="no spread over the splits")
+    return _t_interval(value, variance, count - 1, level)
 
 
-class Versus(NamedTuple):
-    """Mean of best - this row (positive: the best is better), its bootstrap interval, and Wilcoxon's p after Holm."""
-
-    difference: float
-    low: float
-    high: float
-    p: float
+def _t_interval(value: float, variance: float, df: float, level: float) -> Difference:
+    error = math.sqrt(variance)
+    margin = float(scipy.special.stdtrit(df, (1 + level) / 2)) * error
+    p = 2 * float(scipy.special.stdtr(df, -abs(value) / error))
+    return Difference(value, value - margin, value + margin, df, p=p)
 
 
-def against_best(scores: Scores, better: str) -> tuple[str, dict[str, Versus]]:
-    """Return the row of the best mean, and how each other one compares with it, over the same runs in order."""
-    sign = 1 if better == "higher" else -1
-    best = max(scores, key=lambda row: sign * float(np.mean(scores[row])))
-    others = {}
-    for row in (row for row in scores if row != best):
-        gap = sign * (np.asarray(scores[best]) - np.asarray(scores[row]))
-        if np.all(gap == gap[0]):  # no spread to draw from
-            others[row] = Versus(*[float(gap[0])] * 3, 1.0 if gap[0] == 0 else smallest_p(len(gap)))
-            continue
-        low, high = scipy.stats.bootstrap(
-            (gap,), np.mean, confidence_level=LEVEL, n_resamples=9999, method="percentile", random_state=0
-        ).confidence_interval
-        # All signs are tried, up to 13 runs: the usual tables and approximations do not hold for ties, which scores of
-        # few test nodes have. Rounding makes equal gaps equal.
-        p = scipy.stats.wilcoxon(gap.round(9), method=scipy.stats.PermutationMethod(rng=0)).pvalue
-        others[row] = Versus(float(gap.mean()), float(low), float(high), float(p))
-    corrected = holm({row: versus.p for row, versus in others.items()})
-    return best, {row: versus._replace(p=corrected[row]) for row, versus in others.items()}
+def compare_runs(first: Runs, second: Runs) -> Difference:
+    """Return first - second: Welch's on one split; over splits by the corrected resampled t, of those both have."""
+    if first.overlap == 0:
+        return welch(first, second)
+    others = dict(zip(second.seeds, second.values, strict=True))
+    pairs = [(value, others[seed]) for seed, value in zip(first.seeds, first.values, strict=True) if seed in others]
+    if len(pairs) < 2:
+        return Difference(first.mean - second.mean, reason="no two splits that both have")
+    return corrected_t(np.subtract(*zip(*pairs, strict=True)), first.overlap)
 
 
-def smallest_p(runs: int) -> float:
-    """Return the smallest p that a two-sided Wilcoxon test of this number of pairs can have."""
-    return 2.0 ** (1 - runs)
+def difference_text(difference: Difference, decimals: int | None = None) -> str:
+    """Return ``+0.11 [-0.30, +0.52]``, or ``+0.11 [-]`` without an interval; default: two digits of its half width."""
+    if decimals is None:
+        spread = abs(difference.value if difference.low is None else difference.high - difference.low) / 2
+        decimals = min(max(1 - math.floor(math.log10(spread)), 0), 6) if spread else 2
+    value, *interval = (f"{bound:+z.{decimals}f}" for bound in difference[:3] if bound is not None)
+    return f"{value} [{', '.join(interval) or '-'}]"
 
 
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+def holm(p_values: Mapping[Key, float]) -> dict[Key, float]:
     """Return p values corrected for their number by Holm's step-down procedure."""
     corrected, largest = {}, 0.0
     for place, row in enumerate(sorted(p_values, key=p_values.__getitem__)):

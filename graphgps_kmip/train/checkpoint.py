@@ -114,7 +114,7 @@ class Checkpointer:
                     f"{_suggest_fix(path)}"
                 ) from error
             _set_random_state(content["rng"][self.fabric.global_rank])
-            state = RunState(**{field.name: content[field.name] for field in fields(RunState)})
+            state = RunState(**{field.name: content[field.name] for field in fields(RunState) if field.name in content})
         on_rank_zero(self.fabric, lambda: self._drop_after(state.epoch))
         return state
 

@@ -103,7 +103,7 @@ def train(
         checkpointer = Checkpointer(run_dir, settings, model, optimizer, scheduler, fabric)
         on_rank_zero(fabric, lambda: check_folder(run_dir, settings))
         state = checkpointer.resume() if settings.auto_resume else RunState()
-        earlier = state.seconds
+        earlier, clock = state.seconds, time.process_time if fabric.device.type == "cpu" else time.perf_counter
         record = on_rank_zero(fabric, lambda: open_record(run_dir, settings))
         reporter = Reporter(run_dir, settings, task.metric_best, writers, state.epoch + 1, fabric.is_global_zero)
         stack.callback(reporter.close)
@@ -114,7 +114,11 @@ def train(
                     log.info("%d epochs without a better score: the training ends", settings.early_stop_patience)
                     checkpointer.write_latest()
                     break
-                epoch_began = time.perf_counter()
+                if 0 < settings.max_seconds <= state.compute_seconds and settings.evaluates(state.epoch):
+                    log.info("optim.max_seconds %g are over: the training ends", settings.max_seconds)
+                    checkpointer.write_latest()
+                    break
+                epoch_began, clock_began = time.perf_counter(), clock()
                 stats = {"train": run_epoch(session, splits["train"], "train", epoch)}
                 _check_parameters(session.model, epoch)
                 new_best = False
@@ -132,6 +136,7 @@ def train(
                 scheduler.step(*([state.val_loss] if isinstance(scheduler, ReduceLROnPlateau) else []))
                 seconds = time.perf_counter() - epoch_began
                 state.epoch, state.seconds = epoch, state.seconds + seconds
+                state.compute_seconds += on_rank_zero(fabric, lambda began=clock_began: clock() - began)
                 reporter.report(stats, state, seconds)
                 checkpointer.keep(state, new_best)
         record = closed_record(record, session, state, earlier + time.perf_counter() - began)

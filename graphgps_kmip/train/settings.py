@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from graphgps_kmip.ranges import COUNT, NATURAL, POSITIVE, Choice, whole
+from graphgps_kmip.ranges import COUNT, NATURAL, NOT_NEGATIVE, POSITIVE, Choice, whole
 from graphgps_kmip.signatures import check_arguments
 
 
@@ -19,6 +19,8 @@ class TrainSettings:
     Args:
         max_epoch: number of epochs (`optim.max_epoch`).
         eval_period: epochs from one evaluation to the next; first and last are evaluated, too (`train.eval_period`).
+        max_seconds: seconds of computation that end the training after its next evaluation; 0: none do. On a CPU those
+            of the process, which other work on the machine does not lengthen, on a GPU wall time (`optim.max_seconds`).
         early_stop_patience: evaluated epochs without a better score that end it; 0: none (`train.early_stop_patience`).
         eval_test: evaluate the test split at "every" evaluation, or only at a new "best" (`train.eval_test`).
         batch_accumulation: batches per step; the step also comes at the last batch (`optim.batch_accumulation`).
@@ -42,6 +44,7 @@ class TrainSettings:
     """
 
     max_epoch: Annotated[int, COUNT]
+    max_seconds: Annotated[float, NOT_NEGATIVE] = 0.0
     eval_period: Annotated[int, COUNT] = 1
     early_stop_patience: Annotated[int, NATURAL] = 0
     eval_test: Annotated[str, Choice(("every", "best"))] = "every"
@@ -82,9 +85,11 @@ class RunState:
         best: `epoch`, `value` (of the selecting metric) and the statistics of every split at the best epoch.
         val_loss: the last one evaluated, for reduce-on-plateau.
         seconds: spent in completed epochs, evaluation included, over all resumes.
+        compute_seconds: the same, as `optim.max_seconds` counts.
     """
 
     epoch: int = -1
     best: dict[str, Any] = field(default_factory=dict)
     val_loss: float | None = None
     seconds: float = 0.0
+    compute_seconds: float = 0.0

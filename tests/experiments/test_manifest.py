@@ -22,7 +22,7 @@ from graphgps_kmip.report.result_table import build_table
 ROOT = Path(__file__).parents[2]
 EXAMPLE = re.search(r"```yaml\n(rows:\n.*?)```", (ROOT / "docs/fair-tables.md").read_text(), re.DOTALL)[1]
 RANGES = load_ranges(ROOT / "run/experiments/ranges")
-MINE = {"like": "GPS+Transformer", "set": {"gt.layer_type": "GCN+Mine"}}
+MINE = {"like": "GatedGCN+Transformer", "set": {"gt.layer_type": "GCN+Mine"}}
 GRID = "trainings: [{over: {d: [x, y]}, cfg: 'F/{d}.yaml', seeds: 2}]"
 SHARED = "commands: {c: {run: r, sample: s, produces: [f], needs: []}}"
 
@@ -143,33 +143,33 @@ def with_rows(folder: Path, rows: dict) -> dict[str, Experiment]:
 def test_an_added_row_has_config_seeds_and_settings_of_the_row_that_it_is_like_and_its_own(tmp_path: Path) -> None:
     experiments = with_rows(tmp_path, {"fair/minesweeper": {"GPS+Mine": MINE}})
     *others, mine = experiments["fair/minesweeper"].trainings
-    like = next(training for training in others if training.point["model"] == "GPS+Transformer")
+    like = next(training for training in others if training.point["model"] == "GatedGCN+Transformer")
     assert mine.point == {"dataset": "Minesweeper", "model": "GPS+Mine"}
     assert (mine.cfg, mine.seeds, mine.splits) == (like.cfg, like.seeds, like.splits)
-    assert (mine.settings, like.settings) == ({"gt.layer_type": "GCN+Mine"}, {"gt.layer_type": "GCN+Transformer"})
-    assert mine.folder == "Fair/minesweeper-Transformer-GPS-Mine"
-    note = "GPS+Mine is a row that was added, as GPS+Transformer with gt.layer_type GCN+Mine."
+    assert mine.settings == like.settings | {"gt.layer_type": "GCN+Mine"}
+    assert mine.folder == "Fair/minesweeper-GatedGCN+Transformer-GPS-Mine"
+    note = "GPS+Mine is a row that was added, as GatedGCN+Transformer with gt.layer_type GCN+Mine."
     assert experiments["fair/minesweeper"].notes[-1] == note
     assert mine in experiments["fair/all"].trainings
 
 
 def test_the_row_of_the_documentation_is_searched_over_the_ranges_of_the_other_one_and_its_own(tmp_path: Path) -> None:
     rows = yaml.safe_load(EXAMPLE)["rows"]
-    listed = searches(with_rows(tmp_path, rows)["fair/digits"], RANGES)
+    listed = searches(with_rows(tmp_path, rows)["fair/minesweeper"], RANGES)
     mine, like = (
         next(search for search in listed if search.training.point["model"] == name)
-        for name in ("GPS+Linear", "GPS+Transformer")
+        for name in ("GatedGCN+Linear", "GatedGCN+Transformer")
     )
     *shared, factor = mine.space.factors
     assert tuple(shared) == like.space.factors
     assert (factor.name, factor.default, list(factor.values)) == ("temperature", "1.0", ["0.5", "1.0"])
-    assert (mine.tuning, mine.seed) == (like.tuning, like.seed)
+    assert (mine.tuning, mine.seeds) == (like.tuning, like.seeds)
 
 
 def test_a_printed_table_has_the_added_rows_behind_its_own_and_no_other_unknown_one(tmp_path: Path) -> None:
-    experiment = with_rows(tmp_path, {"fair/digits": {"GPS+Mine": MINE}})["fair/digits"]
+    experiment = with_rows(tmp_path, {"fair/minesweeper": {"GPS+Mine": MINE}})["fair/minesweeper"]
     rows = {training.point["model"]: {} for training in experiment.trainings if not training.like}
-    printed = {"p/1": PrintedTable("p/1", "", "", {"digits": {"metric": "accuracy", "better": "higher"}}, rows)}
+    printed = {"p/1": PrintedTable("p/1", "", "", {"Minesweeper": {"metric": "auc", "better": "higher"}}, rows)}
     table = build_table(experiment, TableSpec("p/1"), printed, tmp_path, str)
     assert list(table.rows) == [*rows, "GPS+Mine"]
     rows.pop("GCN")
@@ -184,17 +184,17 @@ LR = {"default": 1, "values": [1], "keys": ["optim.base_lr"]}
     ("rows", "message"),
     [
         ({"fair/minesweper": {"Mine": MINE}}, "fair/minesweper, Mine: no experiment 'fair/minesweper'. Did you mean"),
-        ({"fair/cora": {"Mine": {"like": "GPS+Transformr"}}}, "fair/cora has no 'GPS+Transformr'. Did you mean GPS+Tr"),
-        ({"fair/cora": {"Mine": {"set": {}}}}, "mine.yaml, rows, fair/cora, Mine: like missing"),
-        ({"fair/cora": {"GAT": MINE}}, "fair/cora has GAT already: give the row another name"),
-        ({"fair/all": {"Mine": MINE}}, "fair/all is made of others: add the row to fair/cora or fair/citeseer or"),
-        ({"fair/digits": {"A": MINE | {"factors": {"lr": LR}}}}, "digits A has own ranges for lr, which are those of"),
-        ({"fair/digits": {"A": MINE | {"factors": {"t": {"default": 1, "values": [1]}}}}}, "factor t: `keys` belongs"),
+        ({"fair/tolokers": {"Mine": {"like": "GatedGCN+Trans"}}}, "fair/tolokers has no 'GatedGCN+Trans'. Did you mean Ga"),
+        ({"fair/tolokers": {"Mine": {"set": {}}}}, "mine.yaml, rows, fair/tolokers, Mine: like missing"),
+        ({"fair/tolokers": {"GAT": MINE}}, "fair/tolokers has GAT already: give the row another name"),
+        ({"fair/all": {"Mine": MINE}}, "fair/all is made of others: add the row to fair/minesweeper or fair/tolokers"),
+        ({"fair/minesweeper": {"A": MINE | {"factors": {"lr": LR}}}}, "Minesweeper A has own ranges for lr, which are those of"),
+        ({"fair/minesweeper": {"A": MINE | {"factors": {"t": {"default": 1, "values": [1]}}}}}, "factor t: `keys` belongs"),
     ],
 )
 def test_a_row_that_cannot_be_added_is_refused_in_a_line(rows: dict, message: str, tmp_path: Path) -> None:
     with pytest.raises(ManifestError) as error:
-        searches(with_rows(tmp_path, rows)["fair/digits"], RANGES)
+        searches(with_rows(tmp_path, rows)["fair/minesweeper"], RANGES)
     assert message in str(error.value)
 
 

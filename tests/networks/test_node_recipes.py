@@ -1,4 +1,4 @@
-"""GCN and GAT in their papers' recipes: the formula, dropout, weight decay and features; and what they refuse."""
+"""GCN, GAT and APPNP in their papers' recipes: formula, dropout, weight decay and features; and what they refuse."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 from torch_geometric.graphgym.config import cfg
+from torch_geometric.utils import add_self_loops
 
 from graphgps_kmip.data.graph_changes import with_normalized_features
 from graphgps_kmip.errors import ConfigError
@@ -19,6 +20,7 @@ from graphgps_kmip.gym.experiment import run_experiment
 from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.gym.train_modes import current_optimizer
 from graphgps_kmip.model.feature_encoding import SparseDropout
+from graphgps_kmip.networks.node_networks import LinearSteps
 from graphgps_kmip.results.run_record import read_record
 
 ROOT = Path(__file__).parents[2]
@@ -45,15 +47,23 @@ def parameters(model: nn.Module) -> dict[str, Tensor]:
     return {name.removeprefix("layers.").replace("conv.conv.", ""): value for name, value in model.named_parameters()}
 
 
-def test_gcn_is_the_formula_of_its_paper() -> None:
-    configure("gcn")
-    data, model = graph(), build_network("GCN", 6, 3).double().eval()
-    for value in model.parameters():  # biases, too, which start at zero
-        nn.init.normal_(value)
+def matrix_of_gcn() -> Tensor:
     adjacency = torch.eye(5, dtype=torch.float64)
     adjacency[tuple(torch.tensor(EDGES).T)] = 1
     scale = adjacency.sum(1).rsqrt()
-    matrix = scale[:, None] * adjacency * scale
+    return scale[:, None] * adjacency * scale
+
+
+def random_network(name: str) -> nn.Module:
+    model = build_network(name, 6, 3).double().eval()
+    for value in model.parameters():  # biases, too, which start at zero
+        nn.init.normal_(value)
+    return model
+
+
+def test_gcn_is_the_formula_of_its_paper() -> None:
+    configure("gcn")
+    data, model, matrix = graph(), random_network("GCN"), matrix_of_gcn()
     p = parameters(model)
     assert set(p) == {f"{layer}.{name}" for layer in (0, 1) for name in ("bias", "lin.weight")}
     hidden = (matrix @ data.x @ p["0.lin.weight"].T + p["0.bias"]).relu()
@@ -62,6 +72,36 @@ def test_gcn_is_the_formula_of_its_paper() -> None:
     pred, true = model(data.clone())
     torch.testing.assert_close(pred, want[data.train_mask])
     assert true.tolist() == [0, 2, 1]
+
+
+@pytest.mark.parametrize(("config", "steps", "alpha"), [("appnp", 10, 0.1), ("sgc", 2, 0.0), ("linear", 0, 0.0)])
+def test_linear_maps_and_steps_of_pagerank_are_appnp_sgc_and_logistic_regression(
+    config: str, steps: int, alpha: float
+) -> None:
+    configure(config)
+    data, model, matrix = graph(), random_network("APPNP"), matrix_of_gcn()
+    p = {name.replace("linear.", ""): value for name, value in parameters(model).items()}
+    hidden = data.x
+    if config == "appnp":
+        hidden = (hidden @ p["0.weight"].T + p["0.bias"]).relu()
+        assert hidden.shape == (5, 64)
+    last = len(p) // 2 - 1
+    scores = want = hidden @ p[f"{last}.weight"].T + p[f"{last}.bias"]
+    for _ in range(steps):
+        want = (1 - alpha) * matrix @ want + alpha * scores
+    torch.testing.assert_close(model(data)[0], want[data.train_mask])
+
+
+def test_each_step_of_appnp_drops_from_all_edges() -> None:
+    steps = LinearSteps(2, 2, steps=4, alpha=0.1, edge_dropout=0.5).double()
+    edge_index = add_self_loops(torch.tensor(EDGES).T, num_nodes=5)[0]
+    x = torch.rand(5, 2, dtype=torch.float64)
+    with torch.no_grad():
+        draws = torch.stack([steps(x, edge_index) for _ in range(2000)])
+        want = steps.eval()(x, edge_index)
+    assert draws.std(0).min() > 0
+    # Draws from what earlier steps have left would be of another mean, and of more spread.
+    assert bool(((draws.mean(0) - want).abs() < 5 * draws.std(0) / len(draws) ** 0.5).all())
 
 
 @pytest.mark.parametrize("name", ["gcn", "gat"])

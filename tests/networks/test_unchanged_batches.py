@@ -51,7 +51,7 @@ LAYERS |= {name: (name, "", {}) for name in entries("network") if name not in NA
 def network(name: str, **settings: Any) -> nn.Module:
     torch.manual_seed(0)
     kind, layer_type, options = LAYERS[name]
-    sizes = {"num_layers": 2, "dim": 8, "num_heads": 2, "edge_dim": 0 if kind in ("GCN", "GAT") else 2}
+    sizes = {"num_layers": 2, "dim": 8, "num_heads": 2, "edge_dim": 0 if kind in ("GCN", "GAT", "APPNP") else 2}
     model = create_model(layer_type, 5, 3, network=kind, **sizes, settings=options | settings)
     for norm in model.modules():
         if isinstance(norm, nn.BatchNorm1d):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.hyperparameter_search import SearchRecord
 from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
-from graphgps_kmip.report.result_table import ResultTable, build_table
+from graphgps_kmip.report.result_table import Cell, Ours, ResultTable, build_table
 
 PRINTED = {
     "paper/1": PrintedTable(
@@ -56,3 +57,22 @@ def search_record(**changes: Any) -> SearchRecord:
 
 def build(out: Path, spec: TableSpec = SPEC, experiment: Experiment = EXPERIMENT, sample: bool = False) -> ResultTable:
     return build_table(experiment, spec, PRINTED, out, lambda _: "h", sample)
+
+
+SCORES = {
+    "GCN": (80.0, 81.0, 82.0, 80.5, 81.5, 83.0),
+    "GAT": (79.0, 80.5, 82.0, 80.0, 79.0, 82.9),
+    "kMIP": (70.0, 82.0, 72.0, 73.0, 74.0, 71.0),
+}
+
+
+def tuned_table(**changes: object) -> ResultTable:
+    rows = {
+        row: {"Cora score": Cell(Ours(values, tuple(range(len(values))), len(values)))}
+        for row, values in SCORES.items()
+    }
+    columns = {"Cora score": {"metric": "accuracy", "better": "higher", "unit": "%"}}
+    settings, searches = dict.fromkeys(SCORES, "ours"), {row: search_record() for row in SCORES}
+    return dataclasses.replace(
+        ResultTable("fair/x", "X", "fair/x", columns, rows, settings, searches=searches), **changes
+    )

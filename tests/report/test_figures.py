@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.image import imread
@@ -18,7 +20,6 @@ from graphgps_kmip.report.figures.approximation_curves import draw_approximation
 from graphgps_kmip.report.figures.attention_graphs import binned, draw_attention, draw_out_degrees
 from graphgps_kmip.report.figures.runtimes import draw_breakdown, draw_runtimes, draw_scaling
 from graphgps_kmip.report.figures.score_charts import (
-    LABELLED,
     draw_ablation,
     draw_batch_sizes,
     draw_pareto,
@@ -27,7 +28,7 @@ from graphgps_kmip.report.figures.score_charts import (
     draw_time_against_score,
     frontier,
 )
-from graphgps_kmip.report.learning_curves import draw_curves
+from graphgps_kmip.report.learning_curves import PALETTE, draw_curves
 from graphgps_kmip.report.result_table import Cell
 from tests.report.example_figures import GROWN, LINES, PANELS, STAGES, cell, table, tables, texts
 
@@ -94,51 +95,76 @@ def test_labels_cover_neither_points_nor_each_other(draw: type) -> None:
     assert not any(box.contains(*mark) for box in boxes for mark in marks)
 
 
-@pytest.mark.parametrize("models", [LABELLED, LABELLED + 1])
-def test_names_of_more_models_than_find_places_are_in_the_legend_but_for_those_without_a_point(models: int) -> None:
-    rows = {f"GPS+{i}": [cell(70.0 + i)] for i in range(models)}
-    score, time = (table(name, tables()[name].columns, rows) for name in ("p/score", "p/time"))
-    figure = draw_time_against_score({"p/score": score, "p/time": time}, {})
-    (axes,), (legend,) = figure.axes, figure.legends
-    names, crowded = [text.get_text() for text in axes.texts if text.get_text()], models > LABELLED
-    assert names == ([] if crowded else list(rows))
-    assert [text.get_text() for text in legend.get_texts()] == (list(rows) if crowded else ["ours"])
-    if crowded:
-        points = [line for line in axes.lines if line.get_marker() != "None"]
-        looks = [[(line.get_color(), line.get_marker()) for line in some] for some in (legend.get_lines(), points)]
-        assert looks[0] == looks[1]
-        time.rows["GPS+3"] = {column: Cell() for column in time.columns}
-        (legend,) = draw_time_against_score({"p/score": score, "p/time": time}, {}).legends
-        assert [text.get_text() for text in legend.get_texts()] == [row for row in rows if row != "GPS+3"]
+def points(axes: Axes) -> dict[str, tuple[float, float]]:
+    """Label -> its point, of the labels with a text."""
+    return {text.get_text(): tuple(np.round(text.xy, 3)) for text in axes.texts if text.get_text()}
 
 
-def test_score_against_cost_has_a_panel_for_each_cost_of_a_table_and_a_point_for_each_model() -> None:
+def marks(axes: Axes) -> set[tuple[float, float]]:
+    return {tuple(p.round(3)) for line in axes.lines if line.get_marker() == "o" for p in line.get_xydata()}
+
+
+def test_score_against_cost_has_a_panel_for_each_cost_of_a_data_set_and_a_labelled_point_for_each_model() -> None:
     figure = draw_score_against_cost({"p/fair": tables()["p/fair"]})
-    assert [axes.get_title() for axes in figure.axes] == ["A, time of an epoch", "A, peak memory"]
+    assert [axes.get_title() for axes in figure.axes] == ["A", "A"]
     assert [axes.get_xlabel() for axes in figure.axes] == ["time (s)", "peak memory (MB)"]
-    points = [
-        {tuple(p.round(3)) for line in axes.lines if line.get_marker() != "None" for p in line.get_xydata()}
-        for axes in figure.axes
-    ]
-    assert points == [{(0.105, 84.0), (0.945, 85.05)}, {(630.0, 84.0), (735.0, 85.05)}]
+    assert {axes.get_ylabel() for axes in figure.axes} == {"accuracy (%)"}
+    costs = ({"GCN": 0.105, "GCN+kMIP": 0.945, "GAT": 0.21}, {"GCN": 630.0, "GCN+kMIP": 735.0, "GAT": 682.5})
+    scores = {"GCN": 84.0, "GCN+kMIP": 85.05, "GAT": 82.95}
+    for axes, cost in zip(figure.axes, costs, strict=True):
+        assert points(axes) == {row: pytest.approx((cost[row], scores[row])) for row in scores}
+        assert marks(axes) == set(points(axes).values())
     assert [axes.get_xscale() for axes in figure.axes] == ["log", "linear"]
-    assert texts(figure).count("paper") == 0
+    assert not figure.legends
     with pytest.raises(ResultsError, match="no column of p/score is a score with epoch_seconds or memory_mb"):
         draw_score_against_cost({"p/score": tables()["p/score"]})
 
 
-def test_score_against_cost_draws_several_tables_on_one_page_and_a_model_has_one_look_in_all() -> None:
+def test_models_with_kmip_are_bold_and_have_a_colour_of_their_own() -> None:
+    for axes in draw_score_against_cost({"p/fair": tables()["p/fair"]}).axes:
+        looks = {text.get_text(): (text.get_color(), text.get_fontweight()) for text in axes.texts if text.get_text()}
+        assert looks.pop("GCN+kMIP") == (PALETTE[1], "bold")
+        assert {weight for _, weight in looks.values()} == {"normal"}
+        colors = {line.get_color() for line in axes.lines if line.get_marker() == "o" and line.get_markersize() > 6}
+        assert colors == {PALETTE[1]}
+        (pair,) = (line for line in axes.lines if line.get_marker() == "None" and line.get_alpha() == 0.5)
+        assert [tuple(point) for point in pair.get_xydata().round(3)] == [points(axes)["GCN"], points(axes)["GCN+kMIP"]]
+
+
+def test_score_against_cost_has_a_line_of_panels_for_each_cost_of_several_data_sets() -> None:
     first = tables()["p/fair"]
-    cells = {column.replace("A", "B"): element for column, element in first.rows["kMIP"].items()}
     columns = {column.replace("A", "B"): facts for column, facts in first.columns.items()}
-    second = table("p/other", columns, {"GRIT": list(cells.values()), "kMIP": list(cells.values())})
+    second = table("p/other", columns, {row: list(cells.values()) for row, cells in first.rows.items()})
     figure = draw_score_against_cost({"p/fair": first, "p/other": second})
-    assert [axes.get_title()[:1] for axes in figure.axes] == ["A", "A", "B", "B"]
-    assert [text.get_text() for text in figure.axes[3].texts if text.get_text()] == ["kMIP", "GRIT"]
-    looks = [{text.get_color() for text in axes.texts if text.get_text() == "kMIP"} for axes in figure.axes]
-    assert looks == [looks[0]] * 4
-    rows = {axes.get_subplotspec().rowspan.start: axes for axes in figure.axes}
-    assert list(rows) == [0, 1]
+    panels = [(axes.get_title(), axes.get_xlabel()) for axes in figure.axes]
+    assert panels == [(name, cost) for cost in ("time (s)", "peak memory (MB)") for name in ("A", "B")]
+    spans = [axes.get_subplotspec() for axes in figure.axes]
+    assert [(span.rowspan.start, span.colspan.start) for span in spans] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_a_data_set_of_two_complete_models_is_not_drawn_and_the_message_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first, few = tables()["p/fair"], tables()["p/fair"]
+    columns = {column.replace("A", "B"): facts for column, facts in few.columns.items()}
+    rows = {row: list(cells.values()) for row, cells in few.rows.items()}
+    rows["GAT"][0] = Cell(dataclasses.replace(rows["GAT"][0].ours, planned=3))  # one of three runs is missing
+    second = table("p/other", columns, rows)
+    figure = draw_score_against_cost({"p/fair": first, "p/other": second})
+    assert [axes.get_title() for axes in figure.axes] == ["A", "A"]
+    assert caplog.messages == ["not drawn, fewer than 3 models have all runs of score and cost: B"]
+    with pytest.raises(ResultsError, match="fewer than 3 models have all runs of score and cost on B"):
+        draw_score_against_cost({"p/other": second})
+
+
+def test_labels_of_many_close_models_do_not_overlap() -> None:
+    columns = tables()["p/fair"].columns
+    names = [f"{name}{more}" for name in ("GCN", "GAT", "GraphSAGE", "GatedGCN", "Exphormer") for more in ("", "+kMIP")]
+    rows = {name: [cell(90 + i % 3 / 5), cell(1 + i / 30), cell(700.0 + i)] for i, name in enumerate(names)}
+    for axes in draw_score_against_cost({"p/fair": table("p/fair", columns, rows)}).axes:
+        boxes = [text.get_window_extent() for text in axes.texts if text.get_text()]
+        assert len(boxes) == 10
+        assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
 
 
 def test_an_ablation_has_a_dot_for_each_row_with_a_number_and_a_place_for_the_others() -> None:

@@ -25,6 +25,7 @@ from graphgps_kmip.experiments.published_runs import COLUMNS, with_published
 from graphgps_kmip.experiments.run_status import run_status
 from graphgps_kmip.report import draw_figure as draw_figure_module
 from graphgps_kmip.report.draw_figure import draw_figure
+from graphgps_kmip.report.figures import score_charts
 from graphgps_kmip.report.publishing import published_csv, published_rows
 from graphgps_kmip.report.result_table import ResultTable, experiment_tables
 from graphgps_kmip.report.table_formats import csv_export, markdown, our_entry
@@ -99,7 +100,6 @@ def test_a_plain_experiment_is_published_as_a_row_for_each_run_and_read_with_equ
     timed([(PLAIN.trainings[0], 0)])
     record = tmp_path / "timing/Toys/gcn/0/record.json"
     content = json.loads(record.read_text()) | {"peak_memory": {"ram": 3.5 * 2**20}}
-    content["config_hash"] = str(PLAIN.trainings[0].arguments(0, tmp_path))
     record.write_text(json.dumps(content))
     rows = publish(tmp_path, PLAIN)
     assert tuple(rows.columns) == COLUMNS
@@ -240,6 +240,7 @@ def test_each_published_number_has_an_origin(folder: Path) -> None:
 def test_below_a_figure_stand_the_published_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     monkeypatch.setattr(draw_figure_module, "_write_around", lambda figure, title, below, sample: written.append(below))  # noqa: ARG005
+    monkeypatch.setattr(score_charts, "FEWEST", 1)
     cost = {"toy epoch_seconds": {"metric": "epoch", "unit": "s"}}
     spec = dataclasses.replace(SPEC, value="score epoch_seconds", columns=SPEC.columns | cost)
     change(folder, lambda rows: rows.kind == "run", epoch_seconds=2.0, date="2026-11-21")
@@ -271,30 +272,33 @@ def test_the_command_writes_what_table_shows_and_keeps_what_it_reads(
     manifests = tmp_path / "experiments"
     shutil.copytree(reproduce.MANIFESTS, manifests)
     monkeypatch.setattr(reproduce, "MANIFESTS", manifests)
+    monkeypatch.setattr(reproduce, "ROOT", tmp_path)
     monkeypatch.setattr(reproduce, "hash_of", str)
-    (training,) = (row for row in reproduce.manifest()["fair/digits"].trainings if row.point["model"] == "GCN")
+    fair = reproduce.manifest()["fair/minesweeper"]
+    (training,) = (row for row in fair.trainings if row.point["model"] == "GCN")
     name = reproduce.below_root(tmp_path)  # as the command does
     ranges = reproduce.load_ranges(manifests / "ranges")
-    only = dataclasses.replace(reproduce.manifest()["fair/digits"], trainings=(training,))
+    only = dataclasses.replace(fair, trainings=(training,))
     run_search(only, "tpe", ranges, Recorder(reproduce.ROOT / name, scores()), reproduce.ROOT / name)
     out = ["--out", str(tmp_path)]
-    assert reproduce.main(["publish", "fair/digits", *out]) == 0
-    file = manifests / "published/fair-digits.csv"
-    assert capsys.readouterr().out.startswith(f"{file}: 15 runs")
+    assert reproduce.main(["publish", "fair/minesweeper", *out]) == 0
+    file = manifests / "published/fair-minesweeper.csv"
+    assert capsys.readouterr().out.startswith(f"{file}: 28 runs")
     before = file.read_bytes()
+    pd.read_csv(file).fillna({"epoch_seconds": 2.0, "memory_mb": 700.0}).to_csv(file, index=False)  # toys have neither
     for path in (tmp_path / "Fair", reproduce.ROOT / name / "Fair"):
         shutil.rmtree(path, ignore_errors=True)
     for options in ([], ["--published"]):
-        assert reproduce.main(["table", "fair/digits", *out, *options]) == 0
+        assert reproduce.main(["table", "fair/minesweeper", *out, *options]) == 0
         assert ("[†]" in capsys.readouterr().out) is bool(options)
     change_rows = pd.read_csv(file)
     change_rows.loc[0, "config_hash"] = "of a file that has changed"
     change_rows.to_csv(file, index=False)
-    assert reproduce.main(["publish", "fair/digits", *out]) == 0
-    assert capsys.readouterr().out == f"{file}: 14 runs; 1 of other settings dropped\n"
+    assert reproduce.main(["publish", "fair/minesweeper", *out]) == 0
+    assert capsys.readouterr().out == f"{file}: 27 runs; 1 of other settings dropped\n"
     assert file.read_bytes() != before
-    assert reproduce.main(["publish", "fair/cora", *out]) == 2
-    assert reproduce.main(["run", "fair/digits", "--published", *out]) == 2
+    assert reproduce.main(["publish", "fair/tolokers", *out]) == 2
+    assert reproduce.main(["run", "fair/minesweeper", "--published", *out]) == 2
     assert "--published belongs to --search" in capsys.readouterr().err
 
 

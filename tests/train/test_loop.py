@@ -100,6 +100,17 @@ def test_a_training_ends_when_its_score_has_not_become_better_for_a_while(
     assert (again["best"], again["epochs"]) == (record["best"], trained)
 
 
+def test_a_training_ends_at_the_evaluation_after_its_seconds_of_computation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = iter(range(1000))
+    monkeypatch.setattr("time.process_time", lambda: float(next(readings)))  # a second of computation per epoch
+    settings = {"max_epoch": 8, "max_seconds": 3.0, "eval_period": 2, "fabric": make_fabric("cpu")}
+    assert run(tmp_path, **settings)["epochs"] == 4  # the epoch of the third second is not evaluated
+    assert last_checkpoint(tmp_path)["compute_seconds"] == 4
+    assert run(tmp_path, **settings, auto_resume=True)["epochs"] == 4
+
+
 def test_metric_best_loss_chooses_the_smallest_validation_loss(tmp_path: Path) -> None:
     record = run(tmp_path, task=replace(TASK, metric_best="loss", maximize=False))
     losses = [line["loss"] for line in read_stats(tmp_path, "val")]

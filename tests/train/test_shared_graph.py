@@ -19,8 +19,8 @@ from graphgps_kmip.model.prediction_heads import NodeHead
 from graphgps_kmip.train.loop import SharedGraph
 
 # Each differs in layers or head; the default run has a plain stack, one that counts epochs and one with a readout.
-NETWORKS = ["Fair/cora", "Citation/cora-ppgt", "Citation/cora-polynormer"]
-OTHERS = ["Citation/cora-exphormer", "Citation/cora-sgformer", "Citation/cora-geco-blocks", "Citation/cora-gat"]
+NETWORKS = ["Fair/minesweeper", "Citation/cora-ppgt", "Citation/cora-polynormer"]
+OTHERS = ["Citation/cora-kmip", "Citation/cora-sgformer", "Citation/cora-geco-blocks", "Citation/cora-gat"]
 OTHERS += ["Node/computers-gcn", "Heterophilous/minesweeper-grit"]
 KMIP = ["gt.layer_type", "GCN+kMIP", "recipe.jump", "cat"]
 SPLITS = ("train", "val", "test")
@@ -64,15 +64,15 @@ def test_the_statistics_are_those_of_a_pass_for_each_split(
 def test_an_evaluation_of_a_trained_model_passes_over_the_graph_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train(tmp_path / "run", "Fair/cora", "train.enable_ckpt", "True")
-    overrides = ["train.mode", "inference-only", "pretrained.dir", str(tmp_path / "run-sample/cora")]
+    train(tmp_path / "run", "Fair/minesweeper", "train.enable_ckpt", "True")
+    overrides = ["train.mode", "inference-only", "pretrained.dir", str(tmp_path / "run-sample/minesweeper")]
     with monkeypatch.context() as patch:
         patch.setattr(GPSModel, "reads_encoded", False)
-        apart = train(tmp_path / "apart", "Fair/cora", *overrides)
+        apart = train(tmp_path / "apart", "Fair/minesweeper", *overrides)
     calls: list[str] = []
     encode = GPSModel._encode
     monkeypatch.setattr(GPSModel, "_encode", lambda self, batch: calls.append(batch.split) or encode(self, batch))
-    assert train(tmp_path / "once", "Fair/cora", *overrides) == apart
+    assert train(tmp_path / "once", "Fair/minesweeper", *overrides) == apart
     assert len(calls) == 1
 
 

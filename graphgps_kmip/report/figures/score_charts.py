@@ -5,11 +5,13 @@ Thesis, figure 6.5; k-MIP paper, figures 4 and 9; PPGT paper, figures 4 and 6; l
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
+import logging
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -32,14 +34,22 @@ from graphgps_kmip.report.learning_curves import (
     series_style,
     tidy,
 )  # fmt: skip
-from graphgps_kmip.report.result_table import Cell, ResultTable
+from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 
+log = logging.getLogger(__name__)
 Point = tuple[float, float]  # time, score
-Label = tuple[float, float, str, str]  # x, y, text, colour
+Label = tuple[float, float, str, Mapping[str, Any]]  # x, y, text, look
 
 PANEL = (3.5, 3.1)  # inches
 MAX_IN_A_ROW = 3
-LABELLED = 10  # the most names that find places next to their points
+ACROSS = 2  # panels of score against cost in a line: as wide as a page of text shows legibly
+COST_PANEL = (3.6, 3.2)  # inches
+FEWEST = 3  # points of a panel of score against cost
+HIGHLIGHTED = {  # models with k-MIP
+    "marker": {"color": PALETTE[1], "markersize": 8, "zorder": 4},
+    "label": {"color": PALETTE[1], "fontweight": "bold"},
+}
+MUTED = {"marker": {"color": FAINT, "markersize": 6, "zorder": 3}, "label": {"color": "#57606A"}}
 # The paper's points first, below ours. Names are those of `Cell`'s means.
 FRONTIERS = {
     "paper_mean": {"color": PALETTE[1], "fillstyle": "none", "markersize": 6, "markeredgewidth": 1.2},
@@ -49,15 +59,16 @@ MODELS = {
     "paper_mean": {"fillstyle": "none", "markeredgewidth": 1.1, "markersize": 6.5},
     "our_mean": {"markeredgecolor": "white", "markeredgewidth": 0.5, "markersize": 8},
 }
-# Where a label may be, in points from its marker, the nearest places first: of a ring of eight, and of three wider.
+# Where a label may be, in points from its marker, the nearest places first: on a ring of eight, then on wider ones.
 PLACES = [
     (x * gap, y * gap * 0.9)
-    for gap in (6, 11, 18, 27)
+    for gap in (6, 11, 18, 27, 38, 50)
     for x, y in ((1, 0), (0.7, 0.9), (0.7, -0.9), (-1, 0), (-0.7, 0.9), (-0.7, -0.9), (0, 1.1), (0, -1.1))
 ]
 NARROW = 3  # times that span less have a linear axis: a logarithmic one has no round numbers to write there
 FAR = 12  # points; a label further away gets a thin line to its marker
-COSTS = {"epoch_seconds": "time of an epoch", "memory_mb": "peak memory"}  # kind of value -> title of a panel
+ORDERS, PASSES = 20, 4  # in which the labels of a panel take their places, and how often each one
+COSTS = {"epoch_seconds": "time of an epoch", "memory_mb": "peak memory"}  # kind of value -> name
 
 
 def draw_pareto(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
@@ -81,7 +92,7 @@ def draw_pareto(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -
                 steps = [*itertools.chain(*zip(best, corners, strict=False)), best[-1]]
                 axes.plot(*zip(*steps, strict=True), color=look["color"], linewidth=1.2, alpha=0.8)
                 axes.plot(*zip(*points.values(), strict=True), marker="o", linestyle="", **look)
-            labels[axes] += [(x, y, row.removeprefix("k="), look["color"]) for row, (x, y) in points.items()]
+            labels[axes] += [(x, y, row.removeprefix("k="), {"color": look["color"]}) for row, (x, y) in points.items()]
         for row, cells in scores.rows.items():
             time, score = times.rows.get(row, {}).get(column, Cell()), cells[column]
             if time.our_mean is not None and score.our_spread:
@@ -117,12 +128,11 @@ def _points(scores: ResultTable, times: ResultTable, column: str, which: str) ->
 
 
 def draw_time_against_score(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
-    """Draw one panel for each column: models as points, ours filled, the paper's open, up to `LABELLED` with names.
+    """Draw one panel for each column: models as points, ours filled, the paper's open, with their names.
 
     Args:
         tables: two, with the same rows (models) and columns (data sets): first the scores, then the times.
         options: ``columns``: those that are drawn (default: all); ``time``: what the times are (default: the metric);
-            ``across``: panels in a line (default: 3, and 2 of 4).
     """
     scores, times = tables.values()
     figure, drawn = _panels(scores, times, options)
@@ -138,20 +148,15 @@ def draw_time_against_score(tables: Mapping[str, ResultTable], options: Mapping[
             places, spread = list(points.values()), scores.rows[row][column].our_spread
             if len(places) > 1:
                 axes.plot(*zip(*places, strict=True), color=FAINT, linewidth=0.7, zorder=1)
-            labels[axes] += [(*place, row, style["color"]) for place in places[-1:]]
+            labels[axes] += [(*place, row, {"color": style["color"]}) for place in places[-1:]]
             if spread and places:
                 axes.errorbar(*places[-1], yerr=spread, color=style["color"], linewidth=1, zorder=1)
         axes.margins(x=0.16, y=0.14)
         low, high = axes.dataLim.intervalx
         if high > NARROW * low:
             logarithmic(axes)
-    if len(styles) <= LABELLED:
-        _legend(figure, tables)
-        _place_labels(figure, labels)
-    else:
-        shown = {row for panel in labels.values() for *_, row, _ in panel}
-        look = {"linestyle": "", **MODELS["our_mean"]}
-        _legend(figure, tables, *(Line2D([], [], label=row, **styles[row], **look) for row in styles if row in shown))
+    _legend(figure, tables)
+    _place_labels(figure, labels)
     return figure
 
 
@@ -161,7 +166,7 @@ def _panels(scores: ResultTable, times: ResultTable, options: Mapping[str, Any])
     columns = [column for column in columns if any(_points(scores, times, column, which) for which in MODELS)]
     if not columns:
         raise ResultsError(f"no row of {scores.id} has a score and, in {times.id}, a time: finish its runs first")
-    across = min(len(columns), options.get("across", 2 if len(columns) == 4 else MAX_IN_A_ROW))
+    across = min(len(columns), 2 if len(columns) == 4 else MAX_IN_A_ROW)
     down = -(-len(columns) // across)
     figure, grid = new_panels(PANEL[0] * across, PANEL[1] * down + 0.3, down, across, squeeze=False)
     grid = grid.flat
@@ -195,30 +200,89 @@ def _legend(figure: Figure, tables: Mapping[str, ResultTable], *more: Line2D) ->
 
 
 def draw_score_against_cost(tables: Mapping[str, ResultTable]) -> Figure:
-    """Draw a line of panels for each data set, one for each cost: our models as labelled points.
+    """Draw a line of panels for each cost, a panel for each data set: our complete models as points with their names.
+
+    Models with k-MIP have a colour and a line to the model without it, all others are grey. Data sets with fewer than
+    `FEWEST` points are left out.
 
     Args:
         tables: with columns ``<data set> score`` and ``<data set> epoch_seconds`` or ``<data set> memory_mb``.
     """
-    pairs = {}
-    for table in tables.values():
-        for column in table.columns:
-            name, _, kind = column.rpartition(" ")
-            for cost, title in COSTS.items():
-                if kind == "score" and f"{name} {cost}" in table.columns:
-                    pairs[f"{name}, {title}"] = (table, {"scores": column, "costs": f"{name} {cost}"})
+    owners = {column: table for table in tables.values() for column in table.columns}
+    scores = [column.removesuffix(" score") for column in owners if column.endswith(" score")]
+    pairs = {
+        (name, cost): _complete_rows(owners[f"{name} score"], f"{name} score", f"{name} {cost}")
+        for cost in COSTS
+        for name in scores
+        if f"{name} {cost}" in owners[f"{name} score"].columns
+    }
     if not pairs:
         raise ResultsError(f"no column of {', '.join(tables)} is a score with {' or '.join(COSTS)} next to it")
-    # of all tables one of our side; the literature prints scores without costs
-    joint = {}
-    for part in ("scores", "costs"):
-        rows = {row: dict.fromkeys(pairs, Cell()) for table, _ in pairs.values() for row in table.rows}
-        for title, (table, columns) in pairs.items():
-            for row, cells in table.rows.items():
-                rows[row][title] = Cell(cells[columns[part]].ours)
-        facts = {title: table.columns[columns[part]] for title, (table, columns) in pairs.items()}
-        joint[part] = dataclasses.replace(next(iter(pairs.values()))[0], columns=facts, rows=rows)
-    return draw_time_against_score(joint, {"across": len(COSTS)})
+    if few := dict.fromkeys(name for (name, _), rows in pairs.items() if len(rows) < FEWEST):
+        log.warning("not drawn, fewer than %d models have all runs of score and cost: %s", FEWEST, ", ".join(few))
+    drawn = {key: rows for key, rows in pairs.items() if len(rows) >= FEWEST}
+    if not drawn:
+        raise ResultsError(
+            f"nothing to draw: fewer than {FEWEST} models have all runs of score and cost on {', '.join(few)}"
+        )
+    places = _cost_places(list(drawn))
+    across = max(column for _, column in places.values()) + 1
+    down = max(line for line, _ in places.values()) + 1
+    figure, grid = new_panels(COST_PANEL[0] * across, COST_PANEL[1] * down, down, across, squeeze=False)
+    labels = {
+        grid[places[key]]: _draw_cost_panel(grid[places[key]], owners[f"{key[0]} score"], *key, rows)
+        for key, rows in drawn.items()
+    }
+    for axes in set(grid.flat) - set(labels):
+        axes.remove()
+    _place_labels(figure, labels, fontsize=8)
+    return figure
+
+
+def _complete_rows(table: ResultTable, score: str, cost: str) -> dict[str, tuple[Ours, Ours]]:
+    """Return row -> our side of score and of cost, where all runs of both are finished; rows with k-MIP last."""
+    rows = {row: (cells[score].ours, cells[cost].ours) for row, cells in table.rows.items()}
+    complete = [row for row, sides in rows.items() if all(side and side.complete for side in sides)]
+    return {row: rows[row] for row in sorted(complete, key=lambda row: "kMIP" in row)}
+
+
+def _cost_places(panels: list[tuple[str, str]]) -> dict[tuple[str, str], tuple[int, int]]:
+    """Return (data set, cost) -> line and column: the costs of a single data set next to each other, else in lines."""
+    names, costs = (list(dict.fromkeys(parts)) for parts in zip(*panels, strict=True))
+    if len(names) == 1:
+        return {panel: (0, costs.index(panel[1])) for panel in panels}
+    lines = -(-len(names) // ACROSS)
+    return {
+        (name, cost): (costs.index(cost) * lines + names.index(name) // ACROSS, names.index(name) % ACROSS)
+        for name, cost in panels
+    }
+
+
+def _draw_cost_panel(
+    axes: Axes, table: ResultTable, name: str, kind: str, rows: Mapping[str, tuple[Ours, Ours]]
+) -> list[Label]:
+    """Draw the models of one data set, and return their labels, those with k-MIP first."""
+    labels: list[Label] = []
+    for row, (score, cost) in rows.items():
+        look = HIGHLIGHTED if "kMIP" in row else MUTED
+        x, y = cost.mean, score.mean
+        axes.errorbar([x], [y], yerr=score.std, fmt="o", elinewidth=0.7, markeredgecolor="white", **look["marker"])
+        labels.insert(0, (x, y, row, look["label"]))
+        if base := rows.get(row.removesuffix("+kMIP")) if row.endswith("+kMIP") else None:  # what k-MIP adds to it
+            axes.plot([base[1].mean, x], [base[0].mean, y], color=PALETTE[1], linewidth=0.9, alpha=0.5, zorder=2)
+    tidy(axes)
+    axes.margins(x=0.16, y=0.12)
+    low, high = axes.dataLim.intervalx
+    if high > NARROW * low:
+        logarithmic(axes)
+    axes.tick_params(labelsize=8, which="both")
+    texts = []
+    for column in (f"{name} {kind}", f"{name} score"):
+        facts = table.columns[column]
+        unit = f" ({facts['unit']})" if facts.get("unit") else ""
+        texts.append(facts.get("metric", COSTS[kind]) + unit)
+    label(axes, *texts, title=name, size=9)
+    return labels
 
 
 def draw_ablation(tables: Mapping[str, ResultTable]) -> Figure:
@@ -293,28 +357,68 @@ def _place_labels(figure: Figure, labels: Mapping[Axes, Iterable[Label]], fontsi
     renderer = FigureCanvasAgg(figure).get_renderer()
     for axes, of_panel in labels.items():
         half, frame = 4 * figure.dpi / 72, axes.get_window_extent().padded(-2)
-        drawn = [line.get_xydata() for line in axes.lines if line.get_marker() != "None"]
+        drawn = [line.get_xydata() for line in axes.lines if line.get_marker() not in ("None", "|", "_")]
         points = [axes.transData.transform(point) for data in drawn for point in data]
-        taken = [Bbox.from_extents(x - half, y - half, x + half, y + half) for x, y in points]
+        marks = [Bbox.from_extents(x - half, y - half, x + half, y + half) for x, y in points]
         lines = [line for line in axes.lines if line.get_linestyle() != "None"]
         paths = [line.get_transform().transform_path(line.get_path()) for line in lines]
-        for x, y, text, color in of_panel:
-            text = note(axes, text, (x, y), (0, 0), fontsize=fontsize, color=color)
-            costs = {}
-            for number, place in enumerate(PLACES):  # what it covers, lines at the lowest weight, and its distance
-                _move(text, place)
-                box = text.get_window_extent(renderer)
+        texts = [
+            note(axes, text, (x, y), (0, 0), fontsize=fontsize, va="bottom", **look) for x, y, text, look in of_panel
+        ]
+        boxes, costs = [], []
+        for text in texts:
+            # text is a little wider at another resolution
+            extent, shift = text.get_window_extent(renderer).padded(1), figure.dpi / 72
+            point = axes.transData.transform(text.xy)
+            boxes.append([_shift_box(extent, x * shift, y * shift) for x, y in PLACES])
+            costs.append([])
+            for number, box in enumerate(boxes[-1]):  # lines cost least, then the distance
                 inside = frame.x0 < box.x0 and box.x1 < frame.x1 and frame.y0 < box.y0 and box.y1 < frame.y1
                 crossed = sum(path.intersects_bbox(box, filled=False) for path in paths)
-                covered = sum(box.overlaps(other) for other in taken)
-                costs[place] = 10 * covered + 20 * (not inside) + 4 * crossed + 0.3 * number
-            best = min(costs, key=costs.get)
-            _move(text, best)
-            if max(map(abs, best)) > FAR:
+                covered = sum(box.overlaps(mark) for mark in marks)
+                nearer = any(_distance(box, other) < _distance(box, point) - 1 for other in points)
+                costs[-1].append(20 * covered + 200 * (not inside) + 15 * nearer + 2 * crossed + 0.3 * number)
+        for text, place in zip(texts, _choose_places(np.array(boxes), np.array(costs)), strict=True):
+            _move(text, PLACES[place])
+            if max(map(abs, PLACES[place])) > FAR:
                 line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
-                axes.annotate("", (x, y), best, textcoords="offset points", arrowprops=line)
-            # text is a little wider at another resolution
-            taken.append(text.get_window_extent(renderer).padded(2))
+                axes.annotate("", text.xy, PLACES[place], textcoords="offset points", arrowprops=line)
+
+
+def _choose_places(boxes: np.ndarray, costs: np.ndarray) -> np.ndarray:
+    """Return the place of each label: the cheapest of some orders in which labels take the best place that is left.
+
+    Args:
+        boxes: (L, P, 2, 2), lower left and upper right corner of each label at each place.
+        costs: (L, P), of each place without the other labels.
+    """
+    low, high = boxes[..., 0, :], boxes[..., 1, :]
+    overlap = 30 * ((low[:, :, None, None] < high) & (low < high[:, :, None, None])).all(-1)  # (L, P, L, P)
+    best, least = np.zeros(len(costs), int), math.inf
+    for seed in range(ORDERS):
+        order = np.random.default_rng(seed).permutation(len(costs)) if seed else np.arange(len(costs))
+        chosen: dict[int, int] = {}
+        for label_number in [*order] * PASSES:  # the first pass places them, the others make room
+            others = {other: place for other, place in chosen.items() if other != label_number}
+            taken = overlap[label_number][:, list(others), list(others.values())].sum(1)
+            chosen[label_number] = int((costs[label_number] + taken).argmin())
+        rows, places = np.arange(len(costs)), np.array([chosen[row] for row in range(len(costs))])
+        clashes = np.triu(overlap[rows, places][:, rows, places], 1).sum()
+        if (total := costs[rows, places].sum() + clashes) < least:
+            best, least = places, total
+    return best
+
+
+def _shift_box(extent: Bbox, x: float, y: float) -> Bbox:
+    """Return where a text is, of this extent with its lower left corner at its point, if `_move` shifts it by x, y."""
+    left = x - extent.width * (0 if x > 0 else 1 if x < 0 else 0.5)
+    low = y - extent.height * (0.5 if y == 0 else 0 if y > 0 else 1)
+    return extent.translated(left, low)
+
+
+def _distance(box: Bbox, point: np.ndarray) -> float:
+    x, y = point
+    return math.hypot(max(box.x0 - x, 0, x - box.x1), max(box.y0 - y, 0, y - box.y1))
 
 
 def _move(text: Annotation, place: tuple[float, float]) -> None:

@@ -177,6 +177,7 @@ def test_a_printed_table_has_the_added_rows_behind_its_own_and_no_other_unknown_
         build_table(experiment, TableSpec("p/1"), printed, tmp_path, str)
 
 
+T = {"default": 1, "values": [1]}
 LR = {"default": 1, "values": [1], "keys": ["optim.base_lr"]}
 
 
@@ -184,12 +185,21 @@ LR = {"default": 1, "values": [1], "keys": ["optim.base_lr"]}
     ("rows", "message"),
     [
         ({"fair/minesweper": {"Mine": MINE}}, "fair/minesweper, Mine: no experiment 'fair/minesweper'. Did you mean"),
-        ({"fair/tolokers": {"Mine": {"like": "GatedGCN+Trans"}}}, "fair/tolokers has no 'GatedGCN+Trans'. Did you mean Ga"),
+        (
+            {"fair/tolokers": {"Mine": {"like": "GatedGCN+Trans"}}},
+            "fair/tolokers has no 'GatedGCN+Trans'. Did you mean Ga",
+        ),
         ({"fair/tolokers": {"Mine": {"set": {}}}}, "mine.yaml, rows, fair/tolokers, Mine: like missing"),
         ({"fair/tolokers": {"GAT": MINE}}, "fair/tolokers has GAT already: give the row another name"),
         ({"fair/all": {"Mine": MINE}}, "fair/all is made of others: add the row to fair/minesweeper or fair/tolokers"),
-        ({"fair/minesweeper": {"A": MINE | {"factors": {"lr": LR}}}}, "Minesweeper A has own ranges for lr, which are those of"),
-        ({"fair/minesweeper": {"A": MINE | {"factors": {"t": {"default": 1, "values": [1]}}}}}, "factor t: `keys` belongs"),
+        (
+            {"fair/minesweeper": {"A": MINE | {"factors": {"lr": LR}}}},
+            "A has own ranges for lr, which are those of",
+        ),
+        (
+            {"fair/minesweeper": {"A": MINE | {"factors": {"t": {"default": 1, "values": [1]}}}}},
+            "factor t: `keys` belongs",
+        ),
     ],
 )
 def test_a_row_that_cannot_be_added_is_refused_in_a_line(rows: dict, message: str, tmp_path: Path) -> None:

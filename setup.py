@@ -17,7 +17,7 @@ VERSION = re.search(
 
 H5 = "h5py>=3.10"
 SUBMITIT = ["submitit>=1.5", "cloudpickle>=3"]  # run/reproduce.py run --slurm
-OPTUNA = "optuna>=5"  # run/reproduce.py run --search
+OPTUNA = "optuna>=5"  # run/reproduce.py run --search tpe
 TRITON = "triton>=3.2; sys_platform == 'linux'"  # GPU kernels; it is published for Linux only
 
 # What a wheel holds besides the package, in graphgps_kmip/shipped: configs, experiments and the scripts that they run.

@@ -347,12 +347,12 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=EQUAL,
         choices=ENGINES,
-        help="search the hyper-parameters by tpe (default) or linear, one at a time as the paper; then run the best",
+        help="search the hyper-parameters by random (default), tpe or linear (one at a time); then run the best",
     )
     published = "with --search: published trials and runs of today's settings are not trained again"
     parser.add_argument("--published", action="store_true", help=published)
     parser.add_argument(
-        "--trials", type=_positive, metavar="N", help=f"of --search tpe (default: of the ranges, else {TRIALS})"
+        "--trials", type=_positive, metavar="N", help=f"of random or tpe (default: of the ranges, else {TRIALS})"
     )
     parser.add_argument(
         "--slurm",

@@ -1,4 +1,4 @@
-"""Hyper-parameter search: coordinate search, random draws and TPE, then the final seeds of the best configuration.
+"""Hyper-parameter search: random draws, TPE or coordinate search, then the final seeds of the best configuration.
 
 What a search does next follows from the runs on disk, so that it stops and continues without a state of its own.
 """
@@ -25,8 +25,8 @@ from graphgps_kmip.experiments.search_space import Choice, Ranges, Search, searc
 from graphgps_kmip.results.run_folder import writing
 from graphgps_kmip.results.run_record import read_run_config
 
-EQUAL = "tpe"  # the engine that gives every training the same number of trials
-ENGINES = ("linear", EQUAL)  # linear search is the k-MIP paper's name of its coordinate search
+EQUAL = "random"  # the engine that gives all trainings the same number of trials, with the same values
+ENGINES = (EQUAL, "tpe", "linear")  # linear search is the k-MIP paper's name of its coordinate search
 TRIALS = 30
 ENDED = (State.DONE, State.FAILED, State.DIVERGED)
 Run = tuple[Training, int]  # one seed of a training
@@ -69,6 +69,11 @@ class TriedChoice(NamedTuple):
         return all(status.state in ENDED for status in self.statuses)
 
     @property
+    def scored(self) -> bool:
+        """Return whether none of its runs, which ended, failed."""
+        return None not in self.scores
+
+    @property
     def seconds(self) -> float:
         """Return how long its runs took together, failed ones too."""
         return sum(
@@ -92,8 +97,8 @@ def list_trials(search: Search, status_of: StatusOf, number: int, engine: str = 
     Args:
         search (Search): What is searched.
         status_of (callable): Status of one seed's run.
-        number (int): Trials by TPE.
-        engine (str, optional): ``linear`` or ``tpe``. (default: ``"tpe"``)
+        number (int): Trials, but of ``linear``.
+        engine (str, optional): ``random``, ``tpe`` or ``linear``. (default: ``"random"``)
     """
 
     def make_trial(choice: Choice, seeds: int) -> TriedChoice:
@@ -104,22 +109,18 @@ def list_trials(search: Search, status_of: StatusOf, number: int, engine: str = 
     trials: list[TriedChoice] = []
     while all(trial.ended for trial in trials):
         choices, scores = [trial.choice for trial in trials], [trial.scores[0] for trial in trials]
-        if engine == EQUAL:
-            further = draw_choices(search.space, choices, scores, number)
-        else:
+        if engine == "linear":
             tags = map(search.space.tag, choices)
             further = coordinate_search(search.space, dict(zip(tags, scores, strict=True)))
+        else:
+            further = draw_choices(search.space, choices, scores, number, by_tpe=engine == "tpe")
         if not further:
-            ranked = sorted(filter(has_score, trials), key=lambda trial: -trial.scores[0])  # of equals the earliest
+            scored = [trial for trial in trials if trial.scored]
+            ranked = sorted(scored, key=lambda trial: -trial.scores[0])  # of equals the earliest first
             best = [trial.choice for trial in ranked[: search.keep]]
             return [make_trial(trial.choice, len(search.seeds)) if trial.choice in best else trial for trial in trials]
         trials += [make_trial(choice, 1) for choice in further]
     return trials
-
-
-def has_score(trial: TriedChoice) -> bool:
-    """Return whether all runs of a trial that ended have a validation score."""
-    return None not in trial.scores
 
 
 def make_record(search: Search, trials: Sequence[TriedChoice]) -> SearchRecord | None:
@@ -129,28 +130,23 @@ def make_record(search: Search, trials: Sequence[TriedChoice]) -> SearchRecord |
     """
     if not all(trial.ended for trial in trials):
         return None
-    complete = [trial for trial in trials if len(trial.runs) == len(search.seeds) and has_score(trial)]
+    complete = [trial for trial in trials if len(trial.runs) == len(search.seeds) and trial.scored]
     if not complete:
         return None
     best = max(complete, key=lambda trial: fmean(trial.scores))
     return SearchRecord(
         config=search.training.folder,
         trials=len(trials),
-        failed=sum(not has_score(trial) for trial in trials),
+        failed=sum(not trial.scored for trial in trials),
         seconds=round(sum(trial.seconds for trial in trials), 1),
         seeds=search.describe_seeds(),
         metric=best.statuses[0].record["metric_best"],
-        value=mean_value(best),
+        value=fmean(status.record["best"]["value"] for status in best.statuses),
         choice=best.choice,
         ranges=search.space.ranges,
         published=any("published" in status.record for trial in trials for status in trial.statuses),
         tried=trials,
     )
-
-
-def mean_value(trial: TriedChoice) -> float:
-    """Return the mean validation score of a trial, in its own sign."""
-    return fmean(status.record["best"]["value"] for status in trial.statuses)
 
 
 def run_search(
@@ -168,11 +164,11 @@ def run_search(
 
     Args:
         experiment (Experiment): Narrowed to what is to be searched.
-        engine (str): ``linear`` or ``tpe``.
+        engine (str): ``random``, ``tpe`` or ``linear``.
         ranges (Ranges): See `load_ranges`.
         runner (Runner): Runs trainings.
         out (Path): Root of the results; trial logs are in ``search[-sample]/<experiment>/``.
-        trials (int, optional): Of each search by TPE. (default: those of the ranges' tuning, else ``TRIALS``)
+        trials (int, optional): But of ``linear``. (default: those of the ranges' tuning, else ``TRIALS``)
         sample (bool, optional): On sample data. (default: ``False``)
 
     Raises:
@@ -281,8 +277,7 @@ def _write_log(
     ranges += [[key, str(value), ""] for key, value in search.space.fixed.items()]
     rows = []
     for trial in (trial for trial in trials if trial.ended):
-        states = [f"{status.state}{f': {status.error}' * bool(status.error)}" for status in trial.statuses]
-        states += ["its score is no number"] * any(map(_is_nan, trial.statuses))
+        states = map(_describe_end, trial.statuses)
         values = [_number(status.record.get("best", {}).get("value")) for status in trial.statuses]
         params = trial.statuses[0].record.get("params")
         row = [f"`{search.space.tag(trial.choice)}`", ", ".join(dict.fromkeys(states)), " ".join(filter(None, values))]
@@ -301,8 +296,9 @@ def _write_log(
         replace_file(log, ("\n\n".join(lines) + "\n").encode())
 
 
-def _is_nan(status: Status) -> bool:
-    return status.state is State.DONE and score_of(status) is None
+def _describe_end(status: Status) -> str:
+    error = "its score is no number" if status.state is State.DONE and score_of(status) is None else status.error
+    return f"{status.state}: {error}" if error else f"{status.state}"
 
 
 def score_of(status: Status) -> float | None:
@@ -319,7 +315,9 @@ def is_maximized(status: Status) -> bool:
     """Return whether a larger validation score is better, for the metric that chose the epoch of a run."""
     if "better" in status.record:  # of a published run
         return status.record["better"] == "higher"
-    return status.record["metric_best"] != "loss" and read_run_config(status.path)["metric_agg"] == "argmax"
+    return (
+        status.record["metric_best"] != "loss" and read_run_config(status.path, status.record)["metric_agg"] == "argmax"
+    )
 
 
 def _number(value: float | None) -> str:

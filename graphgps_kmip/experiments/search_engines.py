@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.experiments.search_space import Choice, Factor, Space
 
-RANDOM = 10  # trials that are drawn at random
-ROUND = 4  # further trials that TPE draws at once from the scores of all before, so that --jobs may run them together
+RANDOM = 10  # trials that TPE draws at random
+ROUND = 4  # further ones that it draws at once from the scores of all before, so that --jobs may run them together
 DRAWS = 200  # of a round at most, to find configurations that are new
 
 
@@ -43,21 +43,26 @@ def coordinate_search(space: Space, score_of: Mapping[str, float | None]) -> lis
     return missing or ([] if space.tag(together) in score_of else [together])
 
 
-def draw_choices(space: Space, choices: Sequence[Choice], scores: Sequence[float | None], number: int) -> list[Choice]:
-    """Return the next round of different configurations: the default and random ones, then what TPE draws.
+def draw_choices(
+    space: Space, choices: Sequence[Choice], scores: Sequence[float | None], number: int, by_tpe: bool = False
+) -> list[Choice]:
+    """Return the next different configurations: the default, then random ones or those of TPE.
 
-    TPE is that of Bergstra et al. (2011) in Optuna, which begins with ten random trials. The random ones are Optuna's.
+    The random ones are those with which Optuna's TPE (Bergstra et al. 2011) begins. They do not depend on scores, so
+    that all spaces with the same first factors have the same values of these.
 
     Args:
         space (Space): What is searched.
         choices (Sequence): All that were drawn before.
         scores (Sequence): Theirs, larger is better; None of those that failed.
         number (int): How many there shall be together.
+        by_tpe (bool, optional): By TPE from the eleventh on. (default: ``False``)
     """
-    size = math.prod(len(factor.values) for factor in space.factors)
-    first = len(choices) < RANDOM
-    count = min(RANDOM - len(choices) if first else ROUND, number - len(choices), size - len(choices))
-    draws, drawn = _draw_at_random(space) if first else _draw_by_tpe(space, choices, scores), []
+    count = min(number, math.prod(len(factor.values) for factor in space.factors)) - len(choices)
+    draws, drawn = _draw_at_random(space), []
+    if by_tpe:
+        count = min(count, max(RANDOM - len(choices), ROUND))
+        draws = draws if len(choices) < RANDOM else _draw_by_tpe(space, choices, scores)
     for choice in itertools.islice(draws, DRAWS if count > 0 else 0):
         if choice not in [*choices, *drawn]:
             drawn.append(choice)
@@ -80,7 +85,7 @@ def _draw_by_tpe(space: Space, choices: Sequence[Choice], scores: Sequence[float
         import optuna
     except ImportError as error:
         raise InputError(
-            f"--search: more than {RANDOM} trials need optuna: pip install optuna, or 'graphgps_kmip[search]'"
+            f"--search tpe: more than {RANDOM} trials need optuna: pip install optuna, or 'graphgps_kmip[search]'"
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     ranges = {name: optuna.distributions.CategoricalDistribution(values) for name, (_, values) in space.ranges.items()}

@@ -34,7 +34,7 @@ def ranges(trials: int = 6, **changes: Any) -> dict[str, Any]:
 def searched(out: Path, score: Score = BEST, trials: int = 6) -> tuple[Experiment, Recorder]:
     """The experiment with the choices of its search, and what was trained for it."""
     runner = Recorder(out, score)
-    run_search(TOY, "tpe", ranges(trials), runner, out)
+    run_search(TOY, "random", ranges(trials), runner, out)
     return with_choices(TOY, ranges(trials), out, str), runner
 
 
@@ -65,7 +65,7 @@ def test_a_failed_trial_is_a_trial_and_its_seconds_are_part_of_the_cost(tmp_path
         failure.write_text(json.dumps(json.loads(failure.read_text()) | {"seconds": 1000.0}))
         return statuses
 
-    run_search(TOY, "tpe", ranges(4), run, tmp_path)
+    run_search(TOY, "random", ranges(4), run, tmp_path)
     records = with_choices(TOY, ranges(4), tmp_path, str).searched.values()
     gcn = next(record for record in records if record.config == "Toys/gcn")
     assert (gcn.trials, gcn.failed, gcn.seconds) == (4, 1, 1000.0 + 61.0 * 3)
@@ -74,7 +74,7 @@ def test_a_failed_trial_is_a_trial_and_its_seconds_are_part_of_the_cost(tmp_path
 
 def test_what_is_not_searched_is_refused_in_a_line_with_the_command(tmp_path: Path) -> None:
     half = dataclasses.replace(TOY, trainings=TOY.trainings[:1])
-    run_search(half, "tpe", ranges(4), Recorder(tmp_path, BEST), tmp_path)
+    run_search(half, "random", ranges(4), Recorder(tmp_path, BEST), tmp_path)
     experiment = with_choices(TOY, ranges(4), tmp_path, str)
     message = r"toy: no finished search has chosen the settings of kMIP: run `.* run toy --search`"
     with pytest.raises(ManifestError, match=message):
@@ -84,7 +84,7 @@ def test_what_is_not_searched_is_refused_in_a_line_with_the_command(tmp_path: Pa
 
 def test_a_search_that_was_stopped_has_no_choice_and_goes_on(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run_search(TOY, "tpe", ranges(4), Recorder(tmp_path, BEST, limit=3), tmp_path)
+        run_search(TOY, "random", ranges(4), Recorder(tmp_path, BEST, limit=3), tmp_path)
     assert with_choices(TOY, ranges(4), tmp_path, str).searched == {}
     resumed, whole = (searched(out, trials=4)[0].searched for out in (tmp_path, tmp_path / "whole"))
     assert [record.choice for record in resumed.values()] == [record.choice for record in whole.values()]
@@ -105,14 +105,14 @@ def test_a_choice_of_other_ranges_settings_or_samples_does_not_count(tmp_path: P
 
 def test_a_sample_may_have_fewer_trials_than_the_ranges_say(tmp_path: Path) -> None:
     recorder = Recorder(tmp_path, BEST, sample=True)
-    run_search(TOY, "tpe", ranges(6), recorder, tmp_path, trials=2, sample=True)
+    run_search(TOY, "random", ranges(6), recorder, tmp_path, trials=2, sample=True)
     records = with_choices(TOY, ranges(6), tmp_path, str, sample=True).searched.values()
     assert [record.trials for record in records] == [2, 2]
 
 
 def test_experiments_whose_ranges_have_no_tuning_keep_their_settings(tmp_path: Path) -> None:
     untuned = {"toy": {key: value for key, value in ranges()["toy"].items() if key != "tuning"}}
-    run_search(TOY, "tpe", untuned, Recorder(tmp_path, BEST), tmp_path, trials=4)
+    run_search(TOY, "random", untuned, Recorder(tmp_path, BEST), tmp_path, trials=4)
     assert with_choices(TOY, untuned, tmp_path, str) is TOY
 
 

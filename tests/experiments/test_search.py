@@ -39,17 +39,17 @@ def below(tag: str) -> float:
     return -float(a)
 
 
-def read_record(out: Path, trials: int, ranges: Any = RANGES) -> SearchRecord | None:
+def read_record(out: Path, trials: int, ranges: Any = RANGES, engine: str = "random") -> SearchRecord | None:
     """Return the record of the search of the toy that is on disk."""
     (search,) = searches(toy(), ranges)
-    return make_record(search, list_trials(search, partial(run_status, out=out, hash_of=str), trials))
+    return make_record(search, list_trials(search, partial(run_status, out=out, hash_of=str), trials, engine))
 
 
 def asked(out: Path, *limits: int) -> list[dict[str, str]]:
     """Return the configurations of a search that is started with each of these limits in turn."""
     for limit in limits:
         run_search(toy(seeds=(0,)), "tpe", WIDE, Recorder(out, below), out, trials=limit)
-    return [dict(trial.choice) for trial in read_record(out, limits[-1], WIDE).tried]
+    return [dict(trial.choice) for trial in read_record(out, limits[-1], WIDE, "tpe").tried]
 
 
 def test_a_coordinate_search_tries_the_default_and_each_value_of_one_factor_at_a_time() -> None:
@@ -187,8 +187,8 @@ def test_runs_without_a_validation_split_are_refused(tmp_path: Path) -> None:
 
 def test_an_engine_or_number_of_trials_that_cannot_tune_equally_is_refused(tmp_path: Path) -> None:
     equal = {"toy": RANGES["toy"] | {"tuning": {"trials": 4, "seeds": [7]}}}
-    for engine, trials, what in (("linear", None, "linear"), ("tpe", 3, "--trials 3")):
-        message = f"toy gives every model 4 trials, as its ranges say, which {what} would not: use --search tpe"
+    for engine, trials, what in (("linear", None, "linear"), ("tpe", 4, "tpe"), ("random", 3, "--trials 3")):
+        message = f"toy gives every model 4 trials, as its ranges say, which {what} would not: use --search random"
         with pytest.raises(ValueError, match=message):
             run_search(toy(), engine, equal, Recorder(tmp_path, scores()), tmp_path, trials)
 
@@ -224,8 +224,9 @@ def test_the_first_draws_are_those_of_optuna() -> None:
     space = Space(tuple(Factor(name, "3", {str(value): {} for value in range(8)}) for name in ("a", "b")))
     ranges = {name: optuna.distributions.CategoricalDistribution(list(map(str, range(8)))) for name in ("a", "b")}
     study = optuna.create_study()
-    drawn = draw_choices(space, [], [], 6)
-    assert drawn[0] == space.default
+    drawn = draw_choices(space, [], [], 20)
+    assert (drawn[0], len(drawn)) == (space.default, 20)
+    assert drawn == drawn[:6] + draw_choices(space, drawn[:6], [0.0] * 6, 20)  # whatever the scores
     for seed in range(1, 6):
         study.sampler = optuna.samplers.TPESampler(seed=seed)
         assert study.ask(ranges).params == drawn[seed]
@@ -254,7 +255,7 @@ def race(out: Path, **by_seed: Any) -> tuple[Racer, SearchRecord | None]:
     """Return what a search by racing ran, and its record."""
     runner = Racer(out, scores())
     runner.by_seed = {f"search-{name}".replace("_", "-").replace("lr001", "lr0.01"): of for name, of in by_seed.items()}
-    run_search(toy(), "tpe", RACE, runner, out)
+    run_search(toy(), "random", RACE, runner, out)
     return runner, read_record(out, 6, RACE)
 
 
@@ -267,7 +268,7 @@ def test_the_best_trials_of_the_first_seed_run_with_the_others_and_the_largest_m
     assert finals == ["search-lr0.01/0", "search-lr0.01/1"]
     assert (record.choice["lr"], record.value, record.seeds) == ("0.01", pytest.approx(0.8), "seeds 7, 8, 9")
     assert [len(trial.runs) for trial in record.tried].count(3) == 3
-    page = (tmp_path / "search/toy/kmip-tpe.md").read_text()
+    page = (tmp_path / "search/toy/kmip-random.md").read_text()
     assert "| `search-lr0.01` | done | 0.8 0.7 0.9 | 3 min 3 s | 1234 |" in page
     assert "6 trials, 0 failed, 12 min 12 s together. Chosen: `search-lr0.01`, validation f1 0.8 (seeds" in page
 
@@ -284,10 +285,10 @@ def test_a_race_that_is_killed_goes_on(tmp_path: Path) -> None:
         runner = Recorder(tmp_path, scores(), limit=limit)
         if limit < 20:
             with pytest.raises(KeyboardInterrupt):
-                run_search(toy(), "tpe", RACE, runner, tmp_path)
+                run_search(toy(), "random", RACE, runner, tmp_path)
             assert read_record(tmp_path, 6, RACE) is None
         else:
-            run_search(toy(), "tpe", RACE, runner, tmp_path)
+            run_search(toy(), "random", RACE, runner, tmp_path)
     assert len(runner.trained) == len(whole.trained) - 8
 
 

@@ -51,7 +51,7 @@ KMIP = f"Toys/kmip-{TOGETHER}"
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Root of the results of a search and its rows, all of which is lost but the file that publishes them."""
-    run_search(TOY, "tpe", RANGES, Recorder(tmp_path, BEST), tmp_path)
+    run_search(TOY, "random", RANGES, Recorder(tmp_path, BEST), tmp_path)
     publish(tmp_path)
     (tmp_path / "Toys").rename(tmp_path / "lost")
     return tmp_path
@@ -143,7 +143,7 @@ def test_published_trials_make_the_choice_of_the_search_and_a_search_of_ones_own
         assert dataclasses.replace(one, published=False, tried=()) == dataclasses.replace(other, tried=())
         assert (one.published, other.published) == (True, False)
     shutil.rmtree(folder / "Toys")
-    run_search(TOY, "tpe", RANGES, Recorder(folder, scores(depth2=0.8)), folder)
+    run_search(TOY, "random", RANGES, Recorder(folder, scores(depth2=0.8)), folder)
     assert [record.choice["depth"] for record in experiment(folder).searched.values()] == ["2", "2"]
 
 
@@ -165,7 +165,7 @@ def test_a_search_goes_on_from_published_trials_and_trains_no_published_run(
     monkeypatch.setattr(hyperparameter_search, "training_job", make_job)
     monkeypatch.setattr(hyperparameter_search, "run_jobs", lambda jobs, *_: recorder([job.run for job in jobs]))
     runner = runner_of(Place(folder, folder, str), Setup(folder), published=with_published(TOY, folder).published)
-    outcomes = run_search(TOY, "tpe", RANGES, runner, folder)
+    outcomes = run_search(TOY, "random", RANGES, runner, folder)
     assert [outcome.finished for outcome in outcomes] == [True, True]
     assert recorder.trained == ["search-depth2/7", *(f"{TOGETHER}/{seed}" for seed in (7, 8, 0, 1))]
     lines = capsys.readouterr().out.splitlines()
@@ -279,7 +279,7 @@ def test_the_command_writes_what_table_shows_and_keeps_what_it_reads(
     name = reproduce.below_root(tmp_path)  # as the command does
     ranges = reproduce.load_ranges(manifests / "ranges")
     only = dataclasses.replace(fair, trainings=(training,))
-    run_search(only, "tpe", ranges, Recorder(reproduce.ROOT / name, scores()), reproduce.ROOT / name)
+    run_search(only, "random", ranges, Recorder(reproduce.ROOT / name, scores()), reproduce.ROOT / name)
     out = ["--out", str(tmp_path)]
     assert reproduce.main(["publish", "fair/minesweeper", *out]) == 0
     file = manifests / "published/fair-minesweeper.csv"

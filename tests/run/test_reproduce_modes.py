@@ -82,7 +82,7 @@ def test_a_search_gets_its_trainings_and_a_runner(
     ) -> list[SimpleNamespace]:
         assert [training.point["model"] for training in experiment.trainings] == ["GPS+kMIP"]
         assert (engine, ranges, out) == ("tpe", {}, project / "results")
-        assert options == {"trials": 7, "together": 2, "sample": True}
+        assert options == {"trials": 7, "sample": True}
         statuses = runner([(training("New", k=3), 5), (training("Bad", do="fail"), 0)])
         assert [status.state for status in statuses] == [State.DONE, State.FAILED]
         return [SimpleNamespace(line="k = 3 is best", log=Path("j.md"), finished=finished)]

@@ -118,6 +118,8 @@ ROWS = {
     "GECO/{code2,molpcba,ppa,pcqm4mv2}": f"{DATASET} {TRAINING} gnn.layers_post_mp posenc_RWSE.enable",
     "Molecules/molhiv-*": NORM,
     "Molecules/pcqm4mv2-*": f"{ENCODING} gnn.head gnn.layers_post_mp head.* optim.* ppgt.*",
+    "LongRange/roads-*": f"{EXPANDER} gt.performer.dim_head",
+    "LongRange/shapes-*": f"{EXPANDER} gt.performer.dim_head",
     "quickstart/digits-{bigbird,exphormer,full,gat,gatedgcn,gcn,geco,gine,kmip,performer}": (
         f"{EXPANDER} gt.geco.* gt.performer.dim_head"
     ),

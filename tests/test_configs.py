@@ -36,6 +36,7 @@ CELLS = {"City-Networks": 35, "LRGB": 36, "LargeGraphs": 16, "Node": 9, "PointCl
 OTHERS = {
     **{"LRGB": 5, "Molecules": 4, "Node": 2, "SmallGraphs": 14, "examples": 3},
     **{"quickstart": 12, "Citation": 27, "Heterophilous": 24, "BREC": 6},
+    "LongRange": 12,
     "LowWidth": 66,
     "GECO": 16,
     "Fair": 6,

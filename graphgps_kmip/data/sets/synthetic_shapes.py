@@ -16,7 +16,7 @@ from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, Source, Statistics
 from graphgps_kmip.encoding.knn import KNNGraph
 
-POINTS, NEIGHBORS = 1024, 8
+POINTS, NEIGHBORS = 512, 8
 SIZES, SAMPLE_SIZES = (200, 50, 100), (18, 6, 6)  # clouds that train, validate and test
 # Places of the stems on a plate of side 2: one, two at its edges, a row of three, one at each corner.
 LAYOUTS = (
@@ -28,7 +28,7 @@ LAYOUTS = (
 PARTS = ("plate", "stem of a box", "stem of a cylinder", "stem of a sphere", "box", "cylinder", "sphere")
 HEADS = 3
 PLATE_SHARE, STEM_SHARE = 0.25, 0.375  # of the points; the rest are those of heads
-PLATE, THICKNESS, RADIUS, HEIGHT, HEAD = 1.0, 0.1, 0.06, 2.0, 0.25  # half a side, height; of stems; half a head's size
+PLATE, THICKNESS, RADIUS, HEIGHT, HEAD = 1.0, 0.1, 0.04, 2.0, 0.25  # half a side, height; of stems; half a head's size
 NOISE = 0.01
 
 
@@ -55,9 +55,9 @@ def _draw_shapes(number: int, points: int, seed: int) -> tuple[Data, ...]:
 def draw_shape(rng: np.random.Generator, points: int = POINTS) -> Data:
     """Draw a plate with one to four stems, each of which carries a head: a box, a cylinder or a sphere, at random.
 
-    Stems are alike: what a stem's points are is told by the head of this stem, many hops away, and not by those of the
-    others. ``y`` is the number of a part in `PARTS`, ``x`` is (normal, position). The cloud is turned about the vertical
-    axis, scaled by 0.8 to 1.25, and each position has Gaussian noise of 0.01; points are in random order.
+    Stems are alike: the part of a stem's points is told by the head of this stem, many hops away, not by the others.
+    ``y`` is the number of a part in `PARTS`, ``x`` is (normal, position). The cloud is turned about the vertical axis,
+    scaled by 0.8 to 1.25, and each position has Gaussian noise of 0.01; points are in random order.
     """
     places = LAYOUTS[rng.integers(len(LAYOUTS))]
     heads = rng.integers(HEADS, size=len(places))
@@ -116,7 +116,11 @@ def _sphere(rng: np.random.Generator, number: int, radius: float) -> Points:
     return normal, normal * radius
 
 
-SURFACES = (partial(_box, half=(HEAD, HEAD, HEAD)), partial(_cylinder, radius=HEAD, half=HEAD), partial(_sphere, radius=HEAD))
+SURFACES = (
+    partial(_box, half=(HEAD, HEAD, HEAD)),
+    partial(_cylinder, radius=HEAD, half=HEAD),
+    partial(_sphere, radius=HEAD),
+)
 
 
 RECORDS = (

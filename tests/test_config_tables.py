@@ -75,8 +75,8 @@ ROWS = {
     "BREC/*": f"{ENCODING} optim.* dataset.node_encoder_bn gnn.* graphormer.* head.* ppgt.*",
     "BREC/*ppgt*": "optim.max_epoch optim.num_warmup_epochs ppgt.num_bases ppgt.subgraph_encoder",
     "Citation/cora-*": (
-        f"{ENCODING} {NORM} {EDGES} {KMIP} {TRAINING} prep.* dataset.node_encoder dataset.node_encoder_bn gnn.* "
-        "gt.graph_norm dataset.normalize_features gt.sl2.window network.* ppgt.* recipe.*"
+        f"{ENCODING} gt.batch_norm {EDGES} {KMIP} {TRAINING} dataset.node_encoder dataset.node_encoder_bn gnn.* "
+        "dataset.normalize_features gt.sl2.window network.* ppgt.* recipe.*"
     ),
     "Citation/cora-{appnp,linear,sgc}": (
         "network.appnp.* gnn.dropout optim.base_lr optim.max_epoch optim.weight_decay optim.weight_decay_layers "
@@ -121,6 +121,9 @@ ROWS = {
     "GECO/{code2,molpcba,ppa,pcqm4mv2}": f"{DATASET} {TRAINING} gnn.layers_post_mp posenc_RWSE.enable",
     "Molecules/molhiv-*": NORM,
     "Molecules/pcqm4mv2-*": f"{ENCODING} gnn.head gnn.layers_post_mp head.* optim.* ppgt.*",
+    "LongRange/recall-*": f"{EXPANDER} {KMIP} gt.performer.dim_head optim.base_lr",
+    "LongRange/roads-*": f"{EXPANDER} gt.performer.dim_head",
+    "LongRange/shapes-*": f"{EXPANDER} gt.performer.dim_head",
     "quickstart/digits-{full,gatedgcn,gcn,kmip}": "",
     "quickstart/*": (
         f"{ENCODING} {EDGES} {KMIP} gnn.act gnn.head gnn.layers_pre_mp head.* optim.base_lr ppgt.* train.batch_size"

@@ -9,9 +9,8 @@ from __future__ import annotations
 from functools import cache, partial
 
 import numpy as np
+import scipy
 import torch
-from scipy import sparse
-from scipy.sparse import csgraph
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask
 
@@ -56,7 +55,7 @@ def draw_network(rng: np.random.Generator, side: int) -> Data:
     place = _move_junctions(rng, np.stack([column, row], axis=1).astype(float))
     roads = _remove_roads(rng, _grid_roads(side), side**2)
     length = np.linalg.norm(place[roads[0]] - place[roads[1]], axis=1)
-    lengths = sparse.csr_array((length, tuple(roads)), shape=(side**2, side**2))
+    lengths = scipy.sparse.csr_array((length, tuple(roads)), shape=(side**2, side**2))
     lengths = (lengths + lengths.T).tocsr()
     degree = np.diff(lengths.indptr)
     facts = np.stack([degree, lengths.sum(axis=1) / degree], axis=1)
@@ -91,26 +90,28 @@ def _remove_roads(rng: np.random.Generator, roads: np.ndarray, nodes: int) -> np
     """Return 70 % of the roads: the tree of minimum weights, for random weights, and those of least weight."""
     number = roads.shape[1]
     weight = rng.permutation(number) + 1.0
-    tree = csgraph.minimum_spanning_tree(sparse.csr_array((weight, tuple(roads)), shape=(nodes, nodes))).data
+    tree = scipy.sparse.csgraph.minimum_spanning_tree(
+        scipy.sparse.csr_array((weight, tuple(roads)), shape=(nodes, nodes))
+    ).data
     weight[np.isin(weight, tree)] = 0
     return roads[:, np.sort(np.argsort(weight, kind="stable")[: round((1 - REMOVED) * number)])]
 
 
-def measure_eccentricity(lengths: sparse.csr_array, hops: int = HOPS) -> np.ndarray:
+def measure_eccentricity(lengths: scipy.sparse.csr_array, hops: int = HOPS) -> np.ndarray:
     """Return the eccentricity of each node within ``hops`` hops, as City-Networks defines it.
 
     It is the length of the longest of the shortest paths from a node to the nodes within ``hops`` hops (a power of 2)
     of it, in the subgraph of these nodes. ``lengths`` are those of edges, (N, N), symmetric -> (N,) float64.
     """
     nodes = lengths.shape[0]
-    near = (lengths != 0).astype(np.int8) + sparse.eye_array(nodes, dtype=np.int8, format="csr")
+    near = (lengths != 0).astype(np.int8) + scipy.sparse.eye_array(nodes, dtype=np.int8, format="csr")
     for _ in range(hops.bit_length() - 1):
         near = (near @ near).astype(bool).astype(np.int8)
     near.sort_indices()
     return np.concatenate([_longest_paths(near, lengths, first) for first in range(0, nodes, SOURCES)])
 
 
-def _longest_paths(near: sparse.csr_array, lengths: sparse.csr_array, first: int) -> np.ndarray:
+def _longest_paths(near: scipy.sparse.csr_array, lengths: scipy.sparse.csr_array, first: int) -> np.ndarray:
     """Return the eccentricities of nodes ``first``, ...: one search in the disjoint union of their subgraphs."""
     rows, nodes = near[first : first + SOURCES], near.shape[0]
     source = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
@@ -123,9 +124,11 @@ def _longest_paths(near: sparse.csr_array, lengths: sparse.csr_array, first: int
     neighbor = source[tail] * np.int64(nodes) + lengths.indices[edge]
     head = np.minimum(np.searchsorted(key, neighbor), len(key) - 1)
     inside = key[head] == neighbor
-    union = sparse.csr_array((lengths.data[edge[inside]], (tail[inside], head[inside])), shape=(len(key), len(key)))
+    union = scipy.sparse.csr_array(
+        (lengths.data[edge[inside]], (tail[inside], head[inside])), shape=(len(key), len(key))
+    )
     start = np.flatnonzero(member == source + first)
-    distance = csgraph.dijkstra(union, indices=start, min_only=True)
+    distance = scipy.sparse.csgraph.dijkstra(union, indices=start, min_only=True)
     return np.maximum.reduceat(distance, rows.indptr[:-1])
 
 

@@ -273,7 +273,7 @@ WRITERS: dict[str, Callable[[DatasetRecord, Path], Expected]] = {
     "CityNetwork": city_network,
     "ogb": ogb_node,
 }
-RECORDS = [record for record in datasets().values() if record.level == "node"]
+RECORDS = [record for record in datasets().values() if record.raw and record.level == "node"]
 
 
 def place(record: DatasetRecord, root: Path) -> Expected:

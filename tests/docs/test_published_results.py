@@ -16,7 +16,7 @@ KINDS = {"test": "score", "parameters": "params", "s an epoch": "epoch_seconds",
 TABLES = [
     (page.name, key, table)
     for page in sorted((ROOT / "docs").glob("*.md"))
-    for key, table in re.findall(r"`table (\S+) --published`.*?\n\n((?:\|.*\n)+)", page.read_text("utf-8"), re.DOTALL)
+    for key, table in re.findall(r"`table (\S+) --published`.*?\n\n((?:\|[^\n]*\n)+)", page.read_text("utf-8"), re.DOTALL)
 ]
 
 

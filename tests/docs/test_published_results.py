@@ -13,10 +13,11 @@ from graphgps_kmip import reproduce
 
 ROOT = Path(__file__).parents[2]
 KINDS = {"test": "score", "parameters": "params", "s an epoch": "epoch_seconds", "peak memory": "memory_mb"}
+RESULTS = re.compile(r"`table (\S+) --published`.*?\n\n((?:\|[^\n]*\n)+)", re.DOTALL)
 TABLES = [
     (page.name, key, table)
     for page in sorted((ROOT / "docs").glob("*.md"))
-    for key, table in re.findall(r"`table (\S+) --published`.*?\n\n((?:\|[^\n]*\n)+)", page.read_text("utf-8"), re.DOTALL)
+    for key, table in RESULTS.findall(page.read_text("utf-8"))
 ]
 
 

@@ -66,7 +66,8 @@ def files(folder: Path, *patterns: str) -> set[str]:
 def test_a_wheel_holds_package_configs_experiments_and_scripts(wheel: Path, source: Path) -> None:
     package = files(source / "graphgps_kmip", "*")
     assert {f"graphgps_kmip/{name}" for name in ("py.typed", "ops/native/simd.h", "report/page.html")} <= package
-    shipped = {"main.py"} | files(source / "configs", "*.yaml") | files(source / "run", "*.py", "*.c", "*.yaml")
+    shipped = {"main.py"} | files(source / "configs", "*.yaml")
+    shipped |= files(source / "run", "*.py", "*.c", "*.yaml", "*.csv")
     shipped -= {"run/demo.py"}
     assert names(wheel) == package | {f"graphgps_kmip/shipped/{name}" for name in shipped}
 

@@ -84,8 +84,6 @@ def run(args: argparse.Namespace) -> int:
                 "--search runs on this machine alone: leave out --slurm, --slurm-dry-run, --job and --timing"
             )
         return run_searches(args)
-    if args.published:
-        raise ManifestError("--published belongs to --search, which then goes on from published trials: add --search")
     jobs = timings(args) if args.timing else select_jobs(args)
     if args.slurm or args.slurm_dry_run:
         return run_on_slurm(jobs, place(args), args)
@@ -235,7 +233,8 @@ def select_jobs(args: argparse.Namespace) -> list[Job]:
     same = [*(["--sample"] if args.sample else []), *(["--only", only] if only else [])]
     for key in args.ids:
         check_searched(narrow_by_option(select(every, key), only, args.seeds), same)
-    jobs = plan_jobs(every, args.ids, place(args), only, args.seeds)
+    published = getattr(args, "published", False) and not args.timing
+    jobs = plan_jobs(every, args.ids, place(args), only, args.seeds, published)
     check_configs(jobs, ROOT)
     if not getattr(args, "job", None):
         return jobs
@@ -349,7 +348,7 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         choices=ENGINES,
         help="search the hyper-parameters by random (default), tpe or linear (one at a time); then run the best",
     )
-    published = "with --search: published trials and runs of today's settings are not trained again"
+    published = "published runs, and trials of --search, of today's settings are not trained again"
     parser.add_argument("--published", action="store_true", help=published)
     parser.add_argument(
         "--trials", type=_positive, metavar="N", help=f"of random or tpe (default: of the ranges, else {TRIALS})"

@@ -16,6 +16,7 @@ from graphgps_kmip.common.near_misses import near_misses, suggest
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Need, Training, as_word
 from graphgps_kmip.experiments.manifest import check_value, find, select
+from graphgps_kmip.experiments.published_runs import run_or_published
 from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status, run_status
 
 
@@ -118,7 +119,12 @@ def command_job(command: Command, experiment: Experiment, place: Place, needs: S
 
 
 def plan_jobs(
-    experiments: Mapping[str, Experiment], keys: Sequence[str], place: Place, only: str = "", seeds: int | None = None
+    experiments: Mapping[str, Experiment],
+    keys: Sequence[str],
+    place: Place,
+    only: str = "",
+    seeds: int | None = None,
+    published: bool = False,
 ) -> list[Job]:
     """Return the jobs of some experiments: first the trainings, the first seeds of all first, then the commands.
 
@@ -128,18 +134,21 @@ def plan_jobs(
         place (Place): Where.
         only (str, optional): ``axis=value[+value],axis=...``: trainings, or ``command=``: commands. (default: ``""``)
         seeds (int, optional): How many of each training, besides those that commands need. (default: ``None``)
+        published (bool, optional): Leave out runs that are published with today's settings. (default: ``False``)
 
     Raises:
         ManifestError: an id, axis or value that does not exist.
     """
     trainings: list[tuple[int, Job]] = []
     commands: list[Job] = []
+    where = (place.root / place.out, place.hash_of, False, place.sample)
     for key in dict.fromkeys(keys):
         part = narrow_by_option(select(experiments, key), only, seeds)
         trainings += [
             (position, training_job(training, seed, place, key))
             for training in part.trainings
             for position, seed in enumerate(training.seeds)
+            if not (published and "published" in run_or_published(part.published, training, seed, *where).record)
         ]
         commands += [_plan_command(experiments, Need(key, command=name), place) for name in part.commands]
     jobs = [job for _, job in sorted(trainings, key=lambda pair: pair[0])] + commands

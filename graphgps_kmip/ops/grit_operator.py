@@ -1,13 +1,17 @@
 """GRIT's attention over pairs of nodes (Ma et al. 2023, equations 2 to 4) as an operator: plain, and chunk by chunk.
 
-The plain form keeps some ten tensors of pairs times channels in each layer; the chunked form, for complete pairs, keeps
-the pair features and computes the others again in the backward pass, for a few queries at a time.
+The plain form keeps some ten tensors of pairs times channels in each layer. The chunked form, for complete pairs, is
+products of matrices for some graphs at a time, and a C loop between them (``native/grit_attention.c``; torch where that
+is not available). It keeps two more tensors of the size of the pair features, up to `KEEP_BYTES` of them, and computes
+the others again in the backward pass.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -15,13 +19,18 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.nn.functional import linear
 
-from graphgps_kmip.ops.context import edge_softmax
-from graphgps_kmip.ops.host_copies import host_copy
+from graphgps_kmip.ops.context import all_pairs, edge_softmax
+from graphgps_kmip.ops.host_copies import host_copy, on_device
+from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.ops.operators import refuse_second_derivative
 from graphgps_kmip.ops.sparse_attention import drop_weights
 
-CHUNK_ENTRIES = {"cpu": 2**19}  # pairs times channels of one chunk, which has some ten temporaries
+CHUNK_ENTRIES = {"cpu": 2**19}  # pairs times channels of one chunk: whole graphs, or some queries of a larger one
 CHUNK_ENTRIES_ELSEWHERE = 2**25
+KEEP_BYTES = 48 * 2**20  # of a layer for its backward pass: those of a batch of ZINC, a tenth of one of Peptides
+KERNEL = "grit_attention"
+UNITS = 4  # parts of the queries of a chunk of one graph, which threads share
+THREAD_WORK = 2**13  # pairs times channels that take about as long as starting a thread
 
 
 @dataclass(frozen=True)
@@ -148,156 +157,291 @@ def _plain(
     return attended, rows, e + (s if out is None else linear(s, out, out_bias))
 
 
-def _chunks(sizes: list[int], dim: int, device: str) -> Iterator[tuple[slice, slice, slice]]:
-    """Yield queries, keys (nodes of the queries' graph) and pairs, of some queries of one graph at a time."""
-    entries = CHUNK_ENTRIES.get(device, CHUNK_ENTRIES_ELSEWHERE)
-    first = pair = 0
-    for size in sizes:
-        step = max(1, entries // max(1, size * dim))
-        for start in range(0, size, step):
-            queries = min(step, size - start)
-            yield (
-                slice(first + start, first + start + queries),
-                slice(first, first + size),
-                slice(pair, pair + queries * size),
-            )
-            pair += queries * size
-        first += size
+class _Chunk(NamedTuple):
+    """Complete pairs of whole graphs, or of some queries of one graph."""
+
+    queries: slice  # nodes
+    keys: slice  # nodes of these graphs
+    pairs: slice
+    sizes: tuple[int, ...]  # nodes of each graph
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the chunk has all queries of its graphs."""
+        return self.queries == self.keys
+
+    def units(self) -> list[tuple[int, int, int, int, int, int]]:
+        """Return the units of the C loop: numbers as in its struct."""
+        units, row, key = [], 0, 0
+        if self.is_whole:
+            for size in self.sizes:
+                units.append((self.keys.start + key, size, self.keys.start + key, size, row, key))
+                row, key = row + size * size, key + size
+            return units
+        [size], number = self.sizes, self.queries.stop - self.queries.start
+        bounds = [number * part // UNITS for part in range(UNITS + 1)]
+        return [
+            (self.queries.start + first, last - first, self.keys.start, size, first * size, place * size)
+            for place, (first, last) in enumerate(pairwise(bounds))
+        ]
+
+    def index(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return query and key of each pair, numbered from the first ones of the chunk."""
+        if self.is_whole:
+            return tuple(all_pairs(on_device([0, *accumulate(self.sizes)], device)))
+        queries, keys = (torch.arange(part.stop - part.start, device=device) for part in (self.queries, self.keys))
+        return queries.repeat_interleave(len(keys)), keys.repeat(len(queries))
 
 
-def _diagonal_blocks(logit: Tensor, num_heads: int) -> Tensor:
-    return torch.block_diag(*logit.view(num_heads, -1, 1))
+def _chunks(sizes: list[int], dim: int, device: str) -> Iterator[_Chunk]:
+    rows = max(1, CHUNK_ENTRIES.get(device, CHUNK_ENTRIES_ELSEWHERE) // dim)
+    node = pair = first = 0
+    while first < len(sizes):
+        last, count = first + 1, sizes[first] ** 2
+        while last < len(sizes) and count + sizes[last] ** 2 <= rows:
+            count, last = count + sizes[last] ** 2, last + 1
+        part = tuple(sizes[first:last])
+        keys = slice(node, node + sum(part))
+        step = keys.stop - node if count <= rows else max(1, rows // part[0])
+        for start in range(node, keys.stop, max(1, step)):
+            queries = slice(start, min(start + step, keys.stop))
+            number = count if queries == keys else (queries.stop - start) * part[0]
+            yield _Chunk(queries, keys, slice(pair, pair + number), part)
+            pair += number
+        node, first = keys.stop, last
 
 
 class _Scores(NamedTuple):
-    """What one chunk of R queries and n keys computes: of (R n, C) entries e, sum q + k, factor, root, s; weights."""
+    """What the backward pass reads of the R pairs of a chunk."""
 
-    e: Tensor
-    total: Tensor
-    factor: Tensor
-    root: Tensor
-    s: Tensor
-    logit: Tensor  # (R, n, H), before the clamp
-    weight: Tensor  # (R, n, H), before the dropout
+    both: Tensor  # (R, 2C) factor and s
+    logit: Tensor  # (R, H), before the clamp
+    weight: Tensor  # (R, H), before the dropout
+
+    @property
+    def s(self) -> Tensor:
+        """Scores (R, C)."""
+        return self.both[:, self.both.size(1) // 2 :]
 
 
-def _scores(tensors: tuple[Tensor | None, ...], chunk: tuple[slice, slice, slice], settings: PairSettings) -> _Scores:
-    q, k, _, value, scale, shift, edge, edge_bias, blocks = tensors
-    queries, keys, rows = chunk
-    e = value[rows] if scale is None else torch.addcmul(shift, value[rows], scale)
-    dim = e.size(1)
-    factor = torch.addmm(edge_bias[:dim], e, edge[:dim].T)
-    total = (q[queries, None] + k[keys]).view(-1, dim)
-    product = total * factor
-    root = product.abs().sqrt_().copysign_(product)
-    s = torch.addmm(edge_bias[dim:], e, edge[dim:].T).add_(root)
-    s = s.relu_() if settings.relu else s
-    logit = (s @ blocks).view(queries.stop - queries.start, -1, settings.num_heads)
+class _Nodes(NamedTuple):
+    """Rows of all nodes (N, C), and the weights of scores in their head's logit (C,)."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    map: Tensor
+
+
+def _score_pairs(
+    both: Tensor,
+    nodes: _Nodes,
+    chunk: _Chunk,
+    keep: Tensor | None,
+    settings: PairSettings,
+    values: Tensor,
+    rows: Tensor,
+) -> _Scores:
+    """Compute scores, in place of the summand, and weights; set the sums over keys of the queries (N, C)."""
+    shape = len(both), settings.num_heads
+    if _has_kernel(both):
+        scores = _Scores(both, both.new_empty(shape), both.new_empty(shape))
+        _run_kernel("grit_forward", scores, nodes, chunk, keep, settings, values=values, rows=rows)
+        return scores
+    (query, key), (factor, s) = chunk.index(both.device), both.chunk(2, dim=1)
+    product = (nodes.q[chunk.queries][query] + nodes.k[chunk.keys][key]) * factor
+    s += product.abs().sqrt_().copysign_(product)
+    if settings.relu:
+        s.relu_()
+    logit = (s * nodes.map).unflatten(1, (settings.num_heads, -1)).sum(-1)
     clamped = logit if settings.clamp is None else logit.clamp(-settings.clamp, settings.clamp)
-    return _Scores(e, total, factor, root, s, logit, clamped.softmax(1))
+    weight = edge_softmax(clamped, query, chunk.queries.stop - chunk.queries.start)
+    used = drop_weights(weight, keep, settings.dropout).repeat_interleave(s.size(1) // settings.num_heads, dim=1)
+    for sums, terms in ((values, nodes.v[chunk.keys][key]), (rows, s)):
+        sums[chunk.queries] = torch.zeros_like(sums[chunk.queries]).index_add_(0, query, terms * used)
+    return _Scores(both, logit, weight)
+
+
+def _score_gradients(
+    scores: _Scores,
+    nodes: _Nodes,
+    chunk: _Chunk,
+    keep: Tensor | None,
+    settings: PairSettings,
+    grad_values: Tensor,
+    grad_rows: Tensor,
+    grad_s: Tensor | None,
+) -> tuple[Tensor, ...]:
+    """Return the gradients of factor and summand (R, 2C), of q of the queries, of k and v of the keys, of the map."""
+    num_keys = chunk.keys.stop - chunk.keys.start
+    if _has_kernel(scores.both):
+        units, like = chunk.units(), nodes.q
+        grad_q, grad_both = torch.empty_like(like), torch.empty_like(scores.both)
+        grad_k, grad_v = (like.new_empty(sum(unit[3] for unit in units), like.size(1)) for _ in range(2))
+        grads = {"grad_values": grad_values, "grad_rows": grad_rows, "grad_s": grad_s, "grad_scores": grad_both}
+        grads |= {"grad_q": grad_q, "grad_k": grad_k, "grad_v": grad_v}
+        grads["grad_map"] = grad_map = like.new_empty(len(units), like.size(1))
+        _run_kernel("grit_backward", scores, nodes, chunk, keep, settings, **grads)
+        grad_k, grad_v = (sums.view(-1, num_keys, like.size(1)).sum(0) for sums in (grad_k, grad_v))
+        return grad_both, grad_q[chunk.queries], grad_k, grad_v, grad_map.sum(0)
+    (query, key), heads = chunk.index(scores.both.device), (settings.num_heads, -1)
+    (factor, s), (q, k, v) = (
+        scores.both.chunk(2, dim=1),
+        (nodes.q[chunk.queries], nodes.k[chunk.keys], nodes.v[chunk.keys]),
+    )
+    grad_values, grad_rows = grad_values[chunk.queries][query], grad_rows[chunk.queries][query]
+    grad_weight = torch.addcmul(grad_values * v[key], grad_rows, s).unflatten(1, heads).sum(-1)
+    product = scores.weight * drop_weights(grad_weight, keep, settings.dropout)
+    grad_logit = product - scores.weight * product.new_zeros(len(q), heads[0]).index_add_(0, query, product)[query]
+    if settings.clamp is not None:
+        grad_logit.masked_fill_(scores.logit.abs() > settings.clamp, 0.0)
+    used = drop_weights(scores.weight, keep, settings.dropout)
+    used, grad_logit = (each.repeat_interleave(len(nodes.map) // heads[0], dim=1) for each in (used, grad_logit))
+    grad = torch.addcmul(grad_logit * nodes.map, used, grad_rows)
+    grad = grad if grad_s is None else grad.add_(grad_s)
+    grad = torch.ops.aten.threshold_backward(grad, s, 0) if settings.relu else grad
+    total = q[query] + k[key]
+    double = (total * factor).abs_().sqrt_().mul_(2)
+    slope = grad / double.masked_fill_(double == 0, torch.inf)  # 0 where the root is 0
+    grad_total = slope * factor
+    grad_q, grad_k, grad_v = (
+        torch.zeros_like(like).index_add_(0, node, terms)
+        for like, node, terms in ((q, query, grad_total), (k, key, grad_total), (v, key, used * grad_values))
+    )
+    return torch.cat([slope * total, grad], dim=1), grad_q, grad_k, grad_v, (grad_logit * s).sum(0)
 
 
 class _GRITAttention(Function):
+    """Features e = value scale + shift are not made: scale and shift are applied to the maps that read them."""
+
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, ...]:
         """Shapes: q, k, v (N, C), value (P, C), weights as in `PairMaps`; returns (N, C), (N, C) and perhaps (P, C)."""
         *tensors, ptr, masks, settings, update_pairs = args
-        ctx.save_for_backward(*tensors, ptr, *masks)
+        q, k, v, value, scale, shift, edge, edge_bias, logit, out, out_bias = tensors
+        nodes = _Nodes(q, k, v, logit)
         ctx.settings, ctx.update_pairs = settings, update_pairs
         ctx.set_materialize_grads(False)
-        q, _, v, value, *_, logit, out, out_bias = tensors
-        inner = (*tensors[:8], _diagonal_blocks(logit, settings.num_heads))
-        attended, row_sums = torch.zeros_like(q), torch.zeros_like(q)
+        values, rows = torch.empty_like(q), torch.empty_like(q)
         new = torch.empty_like(value) if update_pairs else None
+        room, scores = KEEP_BYTES * any(ctx.needs_input_grad), []
+        constant = shift if out_bias is None else out_bias if shift is None else shift + out_bias
         for chunk in _chunks(host_copy(ptr).diff().tolist(), q.size(1), q.device.type):
-            queries, keys, rows = chunk
-            scores = _scores(inner, chunk, settings)
-            weight = drop_weights(scores.weight, _rows(masks[0], rows, scores.weight), settings.dropout)
-            heads = weight.permute(2, 0, 1) @ v[keys].unflatten(1, (settings.num_heads, -1)).transpose(0, 1)
-            attended[queries] = heads.transpose(0, 1).flatten(1)  # heads (H, R, D)
-            row_sums[queries] = _sum_scores(weight, scores.s)
+            part = chunk.pairs
+            kept = _score_pairs(_map_pairs(tensors, part), nodes, chunk, _rows(masks[0], part), settings, values, rows)
             if update_pairs:
-                s = drop_weights(scores.s, _rows(masks[1], rows, scores.s), settings.pair_dropout)
-                new[rows] = scores.e + s if out is None else torch.addmm(scores.e, s, out.T).add_(out_bias)
-        return (attended, row_sums, new) if update_pairs else (attended, row_sums)
+                s = drop_weights(kept.s, _rows(masks[1], part), settings.pair_dropout)
+                if scale is not None:
+                    torch.addcmul(constant, value[part], scale, out=new[part])
+                else:
+                    new[part] = value[part] if constant is None else value[part] + constant
+                new[part].add_(s) if out is None else new[part].addmm_(s, out.T)
+            room -= sum(tensor.nbytes for tensor in kept)
+            scores += kept if room >= 0 else ()
+        ctx.save_for_backward(*tensors, ptr, *masks, *scores)
+        return (values, rows, new) if update_pairs else (values, rows)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
-        *tensors, ptr, mask, pair_mask = ctx.saved_tensors
-        settings, num_heads = ctx.settings, ctx.settings.num_heads
+        saved = ctx.saved_tensors  # once: with gradient checkpointing each can be unpacked once
+        tensors, (ptr, keep, pair_keep), kept = saved[:11], saved[11:14], saved[14:]
         refuse_second_derivative("GRIT attention")
-        q, _, v, value, scale, _, edge, _, logit, out, _ = tensors
-        grad_out, grad_rows = (torch.zeros_like(q) if grad is None else grad for grad in grads[:2])
-        grad_new = grads[2] if ctx.update_pairs else None
-        blocks = _diagonal_blocks(logit, num_heads)  # (C, H)
-        inner, block_sums = (*tensors[:8], blocks), torch.zeros_like(blocks)
-        heads = torch.arange(num_heads, device=v.device)
-        head = heads.repeat_interleave(len(logit) // num_heads)  # of each channel
-        in_head = (head[:, None] == heads).to(v.dtype)  # (C, H)
+        q, k, v, value, scale, shift, edge, _, logit, out, _ = tensors
+        settings, nodes = ctx.settings, _Nodes(q, k, v, logit)
+        grad_values, grad_rows = (torch.zeros_like(q) if grad is None else grad.contiguous() for grad in grads[:2])
+        grad_new = grads[2].contiguous() if ctx.update_pairs and grads[2] is not None else None
         sums = [None if tensor is None else torch.zeros_like(tensor) for tensor in tensors]
         sums[3] = torch.empty_like(value)  # each row is set once
-        for chunk in _chunks(host_copy(ptr).diff().tolist(), q.size(1), q.device.type):
-            queries, keys, rows = chunk
-            scores, grad_s = _scores(inner, chunk, settings), None
+        edge_map = edge if scale is None else edge * scale
+        for number, chunk in enumerate(_chunks(host_copy(ptr).diff().tolist(), q.size(1), q.device.type)):
+            part, grad_s = chunk.pairs, None
+            if 3 * number < len(kept):
+                scores = _Scores(*kept[3 * number : 3 * number + 3])
+            else:
+                unused = torch.empty_like(q), torch.empty_like(q)
+                scores = _score_pairs(_map_pairs(tensors, part), nodes, chunk, None, settings, *unused)
             if grad_new is not None:
-                new, keep = grad_new[rows], _rows(pair_mask, rows, scores.s)
-                grad_s = new if out is None else new @ out
+                grad_s = grad_new[part]
                 if out is not None:
-                    sums[9].addmm_(new.T, drop_weights(scores.s, keep, settings.pair_dropout))
-                    sums[10] += new.sum(0)
-                grad_s = drop_weights(grad_s, keep, settings.pair_dropout)
-            s, keep = scores.s.view(*scores.weight.shape[:2], -1), _rows(mask, rows, scores.weight)  # (R, n, C)
-            grad_heads = grad_out[queries].unflatten(1, (num_heads, -1)).transpose(0, 1)  # (H, R, D)
-            values = v[keys].unflatten(1, (num_heads, -1)).transpose(0, 1)  # (H, n, D)
-            grad_blocks = grad_rows[queries][..., None] * in_head  # (R, C, H)
-            grad_weight = (grad_heads @ values.mT).permute(1, 2, 0) + s @ grad_blocks  # (R, n, H)
-            grad_weight = drop_weights(grad_weight, keep, settings.dropout)
-            weight = drop_weights(scores.weight, keep, settings.dropout)
-            sums[2][keys] += (weight.permute(2, 1, 0) @ grad_heads).transpose(0, 1).flatten(1)
-            grad_logit = scores.weight * (grad_weight - (scores.weight * grad_weight).sum(1, keepdim=True))
-            if settings.clamp is not None:
-                grad_logit.masked_fill_(scores.logit.abs() > settings.clamp, 0.0)
-            block_sums.addmm_(scores.s.T, grad_logit.flatten(0, 1))
-            both = torch.cat([weight, grad_logit], dim=2)  # (R, n, 2H)
-            maps = torch.cat([grad_blocks.mT, blocks.T.expand(len(s), -1, -1)], dim=1)  # (R, 2H, C)
-            grad_s = both @ maps if grad_s is None else torch.baddbmm(grad_s.view(s.shape), both, maps)
-            grad_e = _add_scores(sums, scores, grad_s.flatten(0, 1), chunk, settings.relu) @ edge
-            grad_e = grad_e if grad_new is None else grad_e.add_(grad_new[rows])
+                    sums[9].addmm_(grad_s.T, drop_weights(scores.s, _rows(pair_keep, part), settings.pair_dropout))
+                    sums[10] += grad_s.sum(0)
+                    grad_s = grad_s @ out
+                grad_s = drop_weights(grad_s, _rows(pair_keep, part), settings.pair_dropout)
+            grad_both, *parts = _score_gradients(
+                scores, nodes, chunk, _rows(keep, part), settings, grad_values, grad_rows, grad_s
+            )
+            for total, grad, where in zip(
+                (*sums[:3], sums[8]), parts, (chunk.queries, chunk.keys, chunk.keys, slice(None)), strict=True
+            ):
+                total[where] += grad
+            sums[6].addmm_(grad_both.T, value[part])
+            sums[7] += grad_both.sum(0)
+            if grad_new is None:
+                torch.mm(grad_both, edge_map, out=sums[3][part])
+                continue
+            direct = grad_new[part] if scale is None else grad_new[part] * scale
+            torch.addmm(direct, grad_both, edge_map, out=sums[3][part])
             if scale is not None:
-                sums[4] += (grad_e * value[rows]).sum(0)
-                sums[5] += grad_e.sum(0)
-                grad_e *= scale
-            sums[3][rows] = grad_e
-        sums[8] = block_sums.gather(1, head[:, None])[:, 0]
+                sums[4] += (grad_new[part] * value[part]).sum(0)
+                sums[5] += grad_new[part].sum(0)
+        if scale is not None:  # sums[6] is the gradient of edge scale, sums[7] that of edge_bias + edge shift
+            sums[4] += (sums[6] * edge).sum(0)
+            sums[5] += sums[7] @ edge
+            sums[6] = torch.addcmul(torch.outer(sums[7], shift), sums[6], scale)
         return *sums, None, None, None, None
 
 
-def _add_scores(
-    sums: list[Tensor | None], scores: _Scores, grad_s: Tensor, chunk: tuple[slice, slice, slice], relu: bool
-) -> Tensor:
-    """Add the gradients of q, k and the map of e; return those of the factor and the summand, (R n, 2C)."""
-    (queries, keys, _), dim = chunk, grad_s.size(1)
-    if relu:
-        grad_s = torch.ops.aten.threshold_backward(grad_s, scores.s, 0)
-    double = scores.root.abs_().mul_(2)
-    grad_product = grad_s / double.masked_fill_(double == 0, torch.inf)  # 0 where the root is 0
-    both = grad_s.new_empty(len(grad_s), 2 * dim)
-    torch.mul(grad_product, scores.total, out=both[:, :dim])
-    both[:, dim:] = grad_s
-    grad_total = grad_product.mul_(scores.factor).view(queries.stop - queries.start, -1, dim)
-    sums[0][queries] += grad_total.sum(1)
-    sums[1][keys] += grad_total.sum(0)
-    sums[6].addmm_(both.T, scores.e)
-    sums[7] += both.sum(0)
-    return both
+def _map_pairs(tensors: tuple[Tensor | None, ...], part: slice) -> Tensor:
+    """Return factor and summand of some pairs, (R, 2C)."""
+    _, _, _, value, scale, shift, edge, edge_bias, *_ = tensors
+    if scale is None:
+        return torch.addmm(edge_bias, value[part], edge.T)
+    return torch.addmm(edge_bias + edge @ shift, value[part], (edge * scale).T)
 
 
-def _rows(mask: Tensor | None, rows: slice, like: Tensor) -> Tensor | None:
-    return None if mask is None else mask[rows].view(like.shape)
+def _rows(mask: Tensor | None, part: slice) -> Tensor | None:
+    return None if mask is None else mask[part]
 
 
-def _sum_scores(weight: Tensor, s: Tensor) -> Tensor:
-    """Sum s over the keys by the weights of its head, (R, n, H) and (R n, C) -> (R, C), without a tensor of both."""
-    queries, num_heads = weight.size(0), weight.size(2)
-    products = weight.mT @ s.view(queries, -1, s.size(1))  # (R, H, C)
-    return products.unflatten(2, (num_heads, -1)).diagonal(dim1=1, dim2=2).mT.flatten(1)
+def _has_kernel(like: Tensor) -> bool:
+    return like.device.type == "cpu" and unavailable_reason(KERNEL, *dtype_flags(like.dtype)) is None
+
+
+class _Arguments(ctypes.Structure):
+    """``native/grit_attention.c``'s struct Grit."""
+
+    _fields_ = [
+        *((name, ctypes.c_long) for name in "num_units heads dim relu num_threads".split()),
+        *((name, ctypes.c_double) for name in "clamp keep_scale".split()),
+        *((name, ctypes.c_void_p) for name in "units q k v map scores logit weight keep values rows".split()),
+        *((name, ctypes.c_void_p) for name in "grad_values grad_rows grad_s grad_scores grad_q".split()),
+        *((name, ctypes.c_void_p) for name in "grad_k grad_v grad_map".split()),
+        *((name, ctypes.c_long) for name in "failed next items".split()),
+    ]
+
+
+def _run_kernel(
+    function: str,
+    scores: _Scores,
+    nodes: _Nodes,
+    chunk: _Chunk,
+    keep: Tensor | None,
+    settings: PairSettings,
+    **arrays: Tensor | None,
+) -> None:
+    units, num_heads = torch.tensor(chunk.units()), settings.num_heads
+    arrays |= {"scores": scores.both, "logit": scores.logit, "weight": scores.weight, "keep": keep, "units": units}
+    arrays |= nodes._asdict()
+    arrays = {name: None if array is None else array.contiguous() for name, array in arrays.items()}  # until it returns
+    arguments = _Arguments(
+        num_units=len(units),
+        heads=num_heads,
+        dim=len(nodes.map) // num_heads,
+        relu=settings.relu,
+        num_threads=max(1, min(torch.get_num_threads(), scores.both.numel() // 2 // THREAD_WORK)),
+        clamp=torch.inf if settings.clamp is None else settings.clamp,
+        keep_scale=1 / (1 - settings.dropout),
+        **{name: pointer(array) for name, array in arrays.items()},
+    )
+    if getattr(load(KERNEL, *dtype_flags(scores.both.dtype)), function)(ctypes.byref(arguments)):
+        raise MemoryError("not enough memory for the gradients of GRIT's attention")

@@ -100,14 +100,11 @@ GRIT_KEYS: dict[str, str] = {
 
 
 def _derive_grit(settings: Mapping[str, Any]) -> dict[str, Any]:
-    derived: dict[str, Any] = {}
     name = settings.get(ENCODER)
-    if name is not None:
-        enabled = settings.get("posenc_RRWP.enable", settings.get(f"{OLD_GROUP}.enable", False))
-        derived[ENCODER] = encoder_with_rrwp(name, True) if enabled else name
-    if settings.get("dataset.pe_transform_on_the_fly"):
-        derived["posenc_RRWP.where"] = "batch"
-    return derived
+    if name is None:
+        return {}
+    enabled = settings.get("posenc_RRWP.enable", settings.get(f"{OLD_GROUP}.enable", False))
+    return {ENCODER: encoder_with_rrwp(name, True) if enabled else name}
 
 
 def encoder_with_rrwp(name: str, enabled: bool) -> str:
@@ -121,7 +118,7 @@ def encoder_with_rrwp(name: str, enabled: bool) -> str:
 GRIT = Code(
     "grit",
     GRIT_KEYS,
-    together=(ENCODER, "dataset.pe_transform_on_the_fly"),
+    together=(ENCODER,),
     derive=_derive_grit,
     only={
         **dict.fromkeys(("gt.attn.use", "gt.attn.full_attn"), (True,)),
@@ -130,6 +127,7 @@ GRIT = Code(
     unread={
         "mlflow.use": (False,),
         "mlflow.*": None,
+        "dataset.pe_transform_on_the_fly": None,  # the values are the same: posenc_RRWP.where decides
         "gt.attn.edge_enhance": (True,),  # its layers say True themselves
         **{f"gt.attn.{key}": None for key in ("signed_sqrt", "sqrt_relu", "scaled_attn", "no_qk", "fwl")},
         "gnn.dim_edge": None,  # gnn.dim_inner, whatever it says

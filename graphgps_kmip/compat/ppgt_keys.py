@@ -65,7 +65,6 @@ TOGETHER = (
     *(f"{group}{key}" for group in ("gt.", BLOCKS) for key in ("layer_scale", "alpha")),
     *(f"{group}kaiming_uniform_{kind}init" for group in (f"{NODE}MLPNodeEncoder.", STEM) for kind in ("", "linear_")),
     *(f"gt.attn.{key}" for key in ("qkv_bias", "o_bias", "l2dist", "learn_k_bias")),
-    *(f"dataset.{key}" for key in ("pe_transform_on_the_fly", "brec_pe_transform")),
     *(
         "model.type",
         "gt.dim_edge",
@@ -110,6 +109,8 @@ ONLY: dict[str, tuple[Any, ...]] = {
 UNREAD: dict[str, tuple[Any, ...] | None] = {
     "mlflow.use": (False,),
     "mlflow.*": None,
+    # the values are the same: posenc_RRWP.where decides
+    **dict.fromkeys(("dataset.pe_transform_on_the_fly", "dataset.brec_pe_transform"), None),
     "gt.pos_enc.enable": None,
     f"{NODE}raw_norm": None,  # the group of each encoder has its own
     f"{NODE}post_norm": None,
@@ -157,8 +158,6 @@ def derive(settings: Mapping[str, Any]) -> dict[str, Any]:
             result[our_key] = float(settings.get(f"{group}alpha", start)) if settings[f"{group}layer_scale"] else 0.0
     if settings.get("gt.dim_edge") not in (None, "none", "None"):
         result["ppgt.dim_pair"] = settings["gt.dim_edge"]
-    if settings.get("dataset.pe_transform_on_the_fly") or settings.get("dataset.brec_pe_transform"):
-        result["posenc_RRWP.where"] = "batch"
     if settings.get("train.cfi_only"):
         result["brec.pairs"] = "cfi"
     return result | _derive_head(settings) | _derive_attention(settings)

@@ -73,7 +73,6 @@ CHOSEN: dict[str, dict[str, Any]] = {
         "ppgt.node_features": "rrwp+location+log_degree",
         "ppgt.pair_features": "location+inverse_order+inverse_degree",
         "ppgt.stem_blocks": 1,
-        "posenc_RRWP.where": "batch",
     },
     "func-PPGT": {"head.linear_graph.post_pooling_norm": "batch_norm", "ppgt.ffn_ratio": 2.0},
     "pcqm4mv2-PPGT-ViT-B-BS256x2GPU": {

@@ -60,12 +60,12 @@ DECIDED: list[tuple[str, dict[str, Any], bool]] = [
     (PPGT, {"gnn.post_pooling_norm": "batch_norm", "gnn.out_bn": True, "gnn.out_dim": 5}, True),
     (PPGT, {"gnn.dim_inner": 32, "gt.dim_hidden": 32, "gt.n_heads": 4}, True),
     (PPGT, {"gnn.layers_post_mp": 1, "gnn.dropout": 0.3, "model.graph_pooling": "mean"}, False),
-    (PPGT, {"dataset.pe_transform_on_the_fly": True, "train.cfi_only": True, "train.loss_threshold": 0.5}, False),
+    (PPGT, {"train.cfi_only": True, "train.loss_threshold": 0.5}, False),
     (PPGT, {"optim.beta1": 0.8, "optim.base_lr": 0.5, "dataset.name": "full", "train.batch_size": 3}, False),
     (GRIT, {"gt.attn.clamp": 3.0, "gt.attn.deg_scaler": False, "gt.update_e": False}, True),
     (GRIT, {"gt.bn_momentum": 0.3, "gt.bn_no_runner": True, "gt.rezero": True}, True),
     (GRIT, {"posenc_RRWP.ksteps": 5, "posenc_RRWP.add_identity": False}, True),
-    (GRIT, {"dataset.pe_transform_on_the_fly": True, "gnn.head": "graph", "optim.max_epoch": 3}, False),
+    (GRIT, {"gnn.head": "graph", "optim.max_epoch": 3}, False),
 ]
 
 

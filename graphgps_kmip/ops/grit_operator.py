@@ -225,12 +225,13 @@ class _Scores(NamedTuple):
 
 
 class _Nodes(NamedTuple):
-    """Rows of all nodes (N, C), and the weights of scores in their head's logit (C,)."""
+    """Rows of all nodes (N, C), and vectors: weights of scores in their head's logit (C,)."""
 
     q: Tensor
     k: Tensor
     v: Tensor
     map: Tensor
+    bias: Tensor  # (2C,), of factor and summand
 
 
 def _score_pairs(
@@ -242,13 +243,13 @@ def _score_pairs(
     values: Tensor,
     rows: Tensor,
 ) -> _Scores:
-    """Compute scores, in place of the summand, and weights; set the sums over keys of the queries (N, C)."""
+    """Add the bias to factor and summand, put scores in place of the latter; set the sums over keys of the queries."""
     shape = len(both), settings.num_heads
     if _has_kernel(both):
         scores = _Scores(both, both.new_empty(shape), both.new_empty(shape))
         _run_kernel("grit_forward", scores, nodes, chunk, keep, settings, values=values, rows=rows)
         return scores
-    (query, key), (factor, s) = chunk.index(both.device), both.chunk(2, dim=1)
+    (query, key), (factor, s) = chunk.index(both.device), both.add_(nodes.bias).chunk(2, dim=1)
     product = (nodes.q[chunk.queries][query] + nodes.k[chunk.keys][key]) * factor
     s += product.abs().sqrt_().copysign_(product)
     if settings.relu:
@@ -319,7 +320,8 @@ class _GRITAttention(Function):
         """Shapes: q, k, v (N, C), value (P, C), weights as in `PairMaps`; returns (N, C), (N, C) and perhaps (P, C)."""
         *tensors, ptr, masks, settings, update_pairs = args
         q, k, v, value, scale, shift, edge, edge_bias, logit, out, out_bias = tensors
-        nodes = _Nodes(q, k, v, logit)
+        edge_map, bias = _scale_map(edge, edge_bias, scale, shift)
+        nodes = _Nodes(q, k, v, logit, bias)
         ctx.settings, ctx.update_pairs = settings, update_pairs
         ctx.set_materialize_grads(False)
         values, rows = torch.empty_like(q), torch.empty_like(q)
@@ -328,7 +330,8 @@ class _GRITAttention(Function):
         constant = shift if out_bias is None else out_bias if shift is None else shift + out_bias
         for chunk in _chunks(host_copy(ptr).diff().tolist(), q.size(1), q.device.type):
             part = chunk.pairs
-            kept = _score_pairs(_map_pairs(tensors, part), nodes, chunk, _rows(masks[0], part), settings, values, rows)
+            both = value[part] @ edge_map.T
+            kept = _score_pairs(both, nodes, chunk, _rows(masks[0], part), settings, values, rows)
             if update_pairs:
                 s = drop_weights(kept.s, _rows(masks[1], part), settings.pair_dropout)
                 if scale is not None:
@@ -346,25 +349,24 @@ class _GRITAttention(Function):
         saved = ctx.saved_tensors  # once: with gradient checkpointing each can be unpacked once
         tensors, (ptr, keep, pair_keep), kept = saved[:11], saved[11:14], saved[14:]
         refuse_second_derivative("GRIT attention")
-        q, k, v, value, scale, shift, edge, _, logit, out, _ = tensors
-        settings, nodes = ctx.settings, _Nodes(q, k, v, logit)
+        q, k, v, value, scale, shift, edge, edge_bias, logit, out, _ = tensors
+        edge_map, bias = _scale_map(edge, edge_bias, scale, shift)
+        settings, nodes = ctx.settings, _Nodes(q, k, v, logit, bias)
         grad_values, grad_rows = (torch.zeros_like(q) if grad is None else grad.contiguous() for grad in grads[:2])
         grad_new = grads[2].contiguous() if ctx.update_pairs and grads[2] is not None else None
         sums = [None if tensor is None else torch.zeros_like(tensor) for tensor in tensors]
         sums[3] = torch.empty_like(value)  # each row is set once
-        edge_map = edge if scale is None else edge * scale
         for number, chunk in enumerate(_chunks(host_copy(ptr).diff().tolist(), q.size(1), q.device.type)):
             part, grad_s = chunk.pairs, None
             if 3 * number < len(kept):
                 scores = _Scores(*kept[3 * number : 3 * number + 3])
             else:
                 unused = torch.empty_like(q), torch.empty_like(q)
-                scores = _score_pairs(_map_pairs(tensors, part), nodes, chunk, None, settings, *unused)
+                scores = _score_pairs(value[part] @ edge_map.T, nodes, chunk, None, settings, *unused)
             if grad_new is not None:
                 grad_s = grad_new[part]
                 if out is not None:
                     sums[9].addmm_(grad_s.T, drop_weights(scores.s, _rows(pair_keep, part), settings.pair_dropout))
-                    sums[10] += grad_s.sum(0)
                     grad_s = grad_s @ out
                 grad_s = drop_weights(grad_s, _rows(pair_keep, part), settings.pair_dropout)
             grad_both, *parts = _score_gradients(
@@ -376,27 +378,29 @@ class _GRITAttention(Function):
                 total[where] += grad
             sums[6].addmm_(grad_both.T, value[part])
             sums[7] += grad_both.sum(0)
+            grad_value = sums[3][part]
             if grad_new is None:
-                torch.mm(grad_both, edge_map, out=sums[3][part])
+                torch.mm(grad_both, edge_map, out=grad_value)
                 continue
-            direct = grad_new[part] if scale is None else grad_new[part] * scale
-            torch.addmm(direct, grad_both, edge_map, out=sums[3][part])
-            if scale is not None:
+            if scale is None:
+                grad_value.copy_(grad_new[part])
+            else:
+                torch.mul(grad_new[part], scale, out=grad_value)
                 sums[4] += (grad_new[part] * value[part]).sum(0)
-                sums[5] += grad_new[part].sum(0)
+            grad_value.addmm_(grad_both, edge_map)
+        total = 0 if grad_new is None else grad_new.sum(0)
+        if out is not None:
+            sums[10] += total
         if scale is not None:  # sums[6] is the gradient of edge scale, sums[7] that of edge_bias + edge shift
             sums[4] += (sums[6] * edge).sum(0)
-            sums[5] += sums[7] @ edge
+            sums[5] += total + sums[7] @ edge
             sums[6] = torch.addcmul(torch.outer(sums[7], shift), sums[6], scale)
         return *sums, None, None, None, None
 
 
-def _map_pairs(tensors: tuple[Tensor | None, ...], part: slice) -> Tensor:
-    """Return factor and summand of some pairs, (R, 2C)."""
-    _, _, _, value, scale, shift, edge, edge_bias, *_ = tensors
-    if scale is None:
-        return torch.addmm(edge_bias, value[part], edge.T)
-    return torch.addmm(edge_bias + edge @ shift, value[part], (edge * scale).T)
+def _scale_map(edge: Tensor, bias: Tensor, scale: Tensor | None, shift: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the map and the bias that make factor and summand of features before scale and shift."""
+    return (edge, bias) if scale is None else (edge * scale, bias + edge @ shift)
 
 
 def _rows(mask: Tensor | None, part: slice) -> Tensor | None:
@@ -413,7 +417,7 @@ class _Arguments(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_long) for name in "num_units heads dim relu num_threads".split()),
         *((name, ctypes.c_double) for name in "clamp keep_scale".split()),
-        *((name, ctypes.c_void_p) for name in "units q k v map scores logit weight keep values rows".split()),
+        *((name, ctypes.c_void_p) for name in "units q k v map bias scores logit weight keep values rows".split()),
         *((name, ctypes.c_void_p) for name in "grad_values grad_rows grad_s grad_scores grad_q".split()),
         *((name, ctypes.c_void_p) for name in "grad_k grad_v grad_map".split()),
         *((name, ctypes.c_long) for name in "failed next items".split()),

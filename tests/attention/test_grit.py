@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ from graphgps_kmip.model.transformer_layers import PostNormLayer
 from graphgps_kmip.ops import grit_operator
 from graphgps_kmip.ops.context import all_pairs
 from graphgps_kmip.ops.grit_operator import PairFeatures, PairMaps, PairSettings, grit_attention, signed_root
+from graphgps_kmip.ops.native import without_kernels
 from graphgps_kmip.ops.row_layers import RowBatchNorm, row_norms
 from tests.attention.contexts import context_of
 from tests.recorded import check, load, part
@@ -57,7 +59,7 @@ def results(
     torch.manual_seed(5)
     outputs = [out for out in call(tensors, ptr, index, *args, **options) if out is not None]
     torch.manual_seed(7)
-    loss = sum((out * torch.randn_like(out)).sum() for out in outputs)
+    loss = sum((out * torch.randn(out.shape, dtype=torch.float64).to(out)).sum() for out in outputs)
     inputs = [tensor for tensor in tensors if tensor is not None]
     return [*outputs, *torch.autograd.grad(loss, inputs, materialize_grads=True)]
 
@@ -91,20 +93,53 @@ def test_the_operator_is_its_formula(clamp: float | None) -> None:
     assert (clamped > 0) == (clamp is not None)
 
 
-@pytest.mark.parametrize("entries", [1, 2**19], ids=["query by query", "whole graphs"])
+# pairs times channels of a chunk; bytes kept for the backward pass; whether the C loop runs
+FORMS = {
+    "query by query": (1, 0, True),
+    "some queries": (72, 1000, True),
+    "all graphs": (2**19, 2**20, True),
+    "some queries, no kernel": (72, 1000, False),
+    "all graphs, no kernel": (2**19, 2**20, False),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize(
     ("scaled", "relu", "dropout", "update"), [(1, 1, 0, 1), (0, 1, 0.4, 1), (1, 0, 0.4, 0), (0, 0, 0, 0)]
 )
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 def test_chunks_of_complete_pairs_give_outputs_and_gradients_of_the_plain_form(
-    sizes: list[int], scaled: int, relu: int, dropout: float, update: int, mapped: bool, entries: int, monkeypatch: Any
+    sizes: list[int], scaled: int, relu: int, dropout: float, update: int, mapped: bool, form: tuple, monkeypatch: Any
 ) -> None:
+    entries, keep, kernel = form
     monkeypatch.setitem(grit_operator.CHUNK_ENTRIES, "cpu", entries)
+    monkeypatch.setattr(grit_operator, "KEEP_BYTES", keep)
     tensors, ptr = arguments(sizes, bool(scaled), mapped)
     settings = PairSettings(HEADS, 1.5, bool(relu), dropout, dropout)
-    both = [results(tensors, ptr, index, settings, update_pairs=bool(update)) for index in (None, all_pairs(ptr))]
+    with nullcontext() if kernel else without_kernels():
+        both = [results(tensors, ptr, index, settings, update_pairs=bool(update)) for index in (None, all_pairs(ptr))]
     torch.testing.assert_close(*both, **ROUNDING)
+
+
+@pytest.mark.parametrize("dims", [(8, 8), (4, 24), (1, 3)], ids=str)  # heads and channels of each
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_loop_is_the_plain_form_for_heads_of_any_width(dims: tuple[int, int], dtype: torch.dtype) -> None:
+    heads, width = dims[0], dims[0] * dims[1]
+    torch.manual_seed(0)
+    ptr = torch.tensor([0, 40, 41, 46])
+    shapes = [(46, width)] * 3 + [(1626, width), (width,), (width,), (2 * width, width), (2 * width,), (width,)]
+    shapes += [(width, width), (width,)]
+    tensors = [torch.randn(shape, dtype=dtype).div_(8) for shape in shapes]
+    tensors[0] += 2  # no root is near 0, where its slope has no bound
+    tensors[7][:width] += 2
+    tensors = [tensor.requires_grad_() for tensor in tensors]
+    wide = [tensor.detach().double().requires_grad_() for tensor in tensors]
+    loop, again = (results(tensors, ptr, None, PairSettings(heads)) for _ in range(2))
+    assert all(torch.equal(*pair) for pair in zip(loop, again, strict=True))
+    for ours, plain in zip(loop, results(wide, ptr, all_pairs(ptr), PairSettings(heads)), strict=True):
+        error = (ours.double() - plain).norm() / plain.norm()
+        assert error < (1e-11 if dtype == torch.float64 else 1e-3)
 
 
 def test_the_signed_root_has_derivative_zero_at_zero_and_an_unbounded_one_near_it() -> None:

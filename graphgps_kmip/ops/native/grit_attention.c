@@ -25,8 +25,8 @@ typedef struct { /* as class _Arguments of ops/grit_operator.py; R pairs of a qu
     double clamp, keep_scale;
     const Unit *units;
     const real *q, *k, *v;     /* (N, C) */
-    const real *map;           /* (C): weights of scores in their head's logit */
-    real *scores;              /* (R, 2 C): factor and summand; the forward puts s in the place of the summand */
+    const real *map, *bias;    /* (C): weights of scores in their head's logit; (2 C): of factor and summand */
+    real *scores;              /* (R, 2 C): factor and summand; the forward adds the bias, and replaces the latter by s */
     real *logit, *weight;      /* (R, H): before the clamp; after the softmax, before dropout */
     const uint8_t *keep;       /* (R, H): weights that dropout keeps, times keep_scale; or NULL */
     real *values, *rows;       /* (N, C): sums over keys of weights times v, and times s */
@@ -78,11 +78,13 @@ INLINE void expand(const real *numbers, real *channels, int heads, int dim) {
 }
 
 /* s = relu(root((q + k) f) + g) with root(x) = sign(x) sqrt(|x|), and its sum in each head, weighted by the map. */
-INLINE void score_pair(const Grit *g, const real *q, const real *k, const real *factor, real *s, real *logit,
-                       real *terms, int heads, int dim) {
+INLINE void score_pair(const Grit *g, const real *q, const real *k, real *factor, real *s, real *logit, real *terms,
+                       int heads, int dim) {
     EACH_VECTOR {
-        vec product = (LOAD(q) + LOAD(k)) * LOAD(factor);
-        vec score = (vec)((vec_bits)absolute_root(product) | (SIGN & (vec_bits)product)) + LOAD(s);
+        vec multiplier = LOAD(factor) + LOAD(g->bias), product = (LOAD(q) + LOAD(k)) * multiplier;
+        vec root = (vec)((vec_bits)absolute_root(product) | (SIGN & (vec_bits)product));
+        vec score = root + (LOAD(s) + LOAD(g->bias + heads * dim));
+        STORE(factor, multiplier);
         if (g->relu) score = max_(set1(0), score); /* NaN stays NaN */
         STORE(s, score);
         STORE(terms, score * LOAD(g->map));

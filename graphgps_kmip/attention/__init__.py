@@ -1,11 +1,13 @@
 """Global attention among the nodes of each graph: ``attention(x, context) -> (N, C)``, see ``context.py``."""
 
 from graphgps_kmip.attention.bigbird import BigBirdAttention
+from graphgps_kmip.attention.difformer import DIFFormerAttention
 from graphgps_kmip.attention.exphormer import ExphormerAttention, SampledEdgeAttention
 from graphgps_kmip.attention.full import BiasedFullAttention, FullAttention
 from graphgps_kmip.attention.geco import GECOAttention, HyenaAttention
 from graphgps_kmip.attention.grit import GRITAttention
 from graphgps_kmip.attention.kmip import AnnealedKeys, BestKeys, DiverseKeys, KMIPAttention, RandomKeys
+from graphgps_kmip.attention.nodeformer import NodeFormerAttention
 from graphgps_kmip.attention.performer import PerformerAttention
 from graphgps_kmip.attention.san import SANAttention
 from graphgps_kmip.attention.score_estimator import ScoreEstimatorAttention
@@ -19,6 +21,7 @@ __all__ = [
     "BiasedFullAttention",
     "BigBirdAttention",
     "ClassAttention",
+    "DIFFormerAttention",
     "DiverseKeys",
     "ExphormerAttention",
     "FullAttention",
@@ -27,6 +30,7 @@ __all__ = [
     "GraphContext",
     "HyenaAttention",
     "KMIPAttention",
+    "NodeFormerAttention",
     "PerformerAttention",
     "RandomKeys",
     "SANAttention",

@@ -122,7 +122,7 @@ class PerformerAttention(nn.Module):
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         q = self._features(q, lambda largest: largest)  # (N, H, F)
-        k = self._features(k, lambda largest: _max_per_graph(largest, context)[context.batch])
+        k = self._features(k, lambda largest: max_per_graph(largest, context)[context.batch])
         total, weight = linear_attention(q, k, v, context)
         return total / weight
 
@@ -133,7 +133,8 @@ class PerformerAttention(nn.Module):
         return torch.exp(projected - half_norm - stabiliser_of(projected.amax(-1, keepdim=True))) + EPS
 
 
-def _max_per_graph(values: Tensor, context: GraphContext) -> Tensor:
+def max_per_graph(values: Tensor, context: GraphContext) -> Tensor:
+    """Return the largest values (N, H, D) of each graph, (B, H, D)."""
     index = context.batch[:, None, None].expand_as(values)
     return values.new_full((context.num_graphs, *values.shape[1:]), -torch.inf).scatter_reduce(0, index, values, "amax")
 

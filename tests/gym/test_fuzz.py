@@ -31,7 +31,7 @@ def check(mutants: list[dict[str, Any]], count: int) -> None:
     assert count // 5 < accepted < count, f"{accepted} of {count} are accepted: the mutants no longer try both"
 
 
-@pytest.mark.parametrize("count", [64, pytest.param(300, marks=pytest.mark.thorough)])  # the 64 begin the 300
+@pytest.mark.parametrize("count", [64, pytest.param(300, marks=pytest.mark.slow)])  # the 64 begin the 300
 def test_mutants_end_without_a_traceback_and_without_a_hang(count: int, tmp_path: Path) -> None:
     check(fuzz(tmp_path, 0, count), count)
 

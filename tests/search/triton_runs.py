@@ -26,7 +26,7 @@ three_ways = pytest.mark.parametrize(
     ("interpret", "marks"),
     [
         (True, "not thorough"),
-        pytest.param(True, "thorough", marks=pytest.mark.thorough),
+        pytest.param(True, "thorough", marks=pytest.mark.slow),
         pytest.param(False, "not slow", marks=pytest.mark.cuda),
     ],
 )

@@ -104,6 +104,7 @@ class TableSpec:
     columns: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of our own table: metric, better, unit
     title: str = ""  # of our own table
     claims: tuple[Mapping[str, Any], ...] = ()  # of the paper, checked on ours, see report/table_notes.py
+    compare: tuple[tuple[str, str], ...] = ()  # two rows each, whose difference a note gives with its interval
 
 
 @dataclass(frozen=True)

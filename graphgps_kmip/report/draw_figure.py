@@ -119,11 +119,13 @@ def _provenance(tables: Sequence[ResultTable], artefacts: Sequence[Path]) -> Ite
     sides = [(row, cell.ours) for table in tables for row, _, cell in table.places() if cell.ours]
     if published := dict.fromkeys(row for row, side in sides if side.published):
         yield f"published runs, not made here: {', '.join(published)}"
-    for table in tables:  # rows without a run have no point: a picture is passed on without its table
-        sides = [(row, cell.ours) for row, _, cell in table.places() if cell.ours]
-        if empty := dict.fromkeys(row for row, side in sides if side.unfinished and not side.n):
-            names = "" if len(empty) == len(table.rows) else f" of {', '.join(empty)}"
-            yield f"{f'{table.title}: ' if len(tables) > 1 else ''}no runs{names}"
+    for table in tables:  # rows and columns without a run have no point: a picture is passed on without its table
+        title = f"{table.title}: " if len(tables) > 1 else ""
+        sides = [(row, column, cell.ours) for row, column, cell in table.places() if cell.ours]
+        drawn = {name for *names, side in sides if side.n for name in names}
+        missing = {name: None for *names, side in sides if side.unfinished for name in names if name not in drawn}
+        if missing:
+            yield title + (f"no runs of {', '.join(missing)}" if drawn else "no runs")
 
 
 def _partial(table: ResultTable) -> list[str]:

@@ -113,6 +113,7 @@ class ResultTable:
     notes: tuple[str, ...] = ()  # of the printed table and the experiment
     searches: Mapping[str, SearchRecord] = field(default_factory=dict)  # row -> of the search that chose its settings
     claims: tuple[Mapping[str, Any], ...] = ()  # of the paper, to be checked on our rows
+    compare: tuple[tuple[str, str], ...] = ()  # rows whose differences the notes give
 
     def places(self) -> Iterator[tuple[str, str, Cell]]:
         """Yield row, column and cell of each cell."""
@@ -170,6 +171,7 @@ def build_table(
         _check_names([row for row, _ in ours if row not in added], rows, f"{where} row")
     run = dict.fromkeys(row for row, _ in ours)
     rows |= run
+    _check_names([row for pair in spec.compare for row in pair], rows, f"{where} compare: row")
     printed_rows = {} if sample or paper is None else paper.rows
     searched = experiment.searched or {}
     row_of = {
@@ -197,6 +199,7 @@ def build_table(
         notes=(*([SAMPLE_NOTE] if sample else hidden_note), *(paper.notes if printed_rows else ()), *experiment.notes),
         searches={row_of[folder]: searched[folder] for folder in row_of},
         claims=spec.claims,
+        compare=tuple((first, second) for first, second in spec.compare),
     )
 
 

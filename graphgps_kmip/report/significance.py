@@ -25,21 +25,29 @@ Pairs = Mapping[tuple[str, str, str], Difference]  # column, first and second ro
 
 
 def significance_notes(table: ResultTable) -> Iterator[str]:
-    """Yield the differences that k-MIP makes, and of equally tuned models those of the best row to each other one.
+    """Yield differences: that k-MIP makes, of rows in `compare`, and of equally tuned models of the best row to others.
 
     Only rows whose runs in a column are complete. If the best row is below the best printed number, none are ranked.
     """
     columns = dict(_score_columns(table))
-    pairs = {
-        (column, row, base): compare_runs(sides[row], sides[base])
-        for column, sides in columns.items()
-        for row in sides
-        if (base := row.removesuffix("+kMIP")) != row and base in sides
+    kinds = {
+        "with k-MIP minus without": [(row, row.removesuffix("+kMIP")) for row in table.rows if row.endswith("+kMIP")],
+        "differences": table.compare,
+    }
+    families = {
+        kind: {
+            (column, *rows): compare_runs(*(sides[row] for row in rows))
+            for column, sides in columns.items()
+            for rows in wanted
+            if set(rows) <= set(sides)
+        }
+        for kind, wanted in kinds.items()
     }
     for column, sides in columns.items():
-        if listed := {key: pair for key, pair in pairs.items() if key[0] == column}:
-            method = _describe_method(table, column, sides, len(pairs))
-            yield f"{column}, with k-MIP minus without, {method}: {_join_differences(listed, pairs)}."
+        for kind, pairs in families.items():
+            if listed := {key: pair for key, pair in pairs.items() if key[0] == column}:
+                method = _describe_method(table, column, sides, len(pairs))
+                yield f"{column}, {kind}, {method}: {_join_differences(listed, pairs)}."
         if len(tuned := {row: side for row, side in sides.items() if row in table.searches}) < 2:
             continue
         if below := below_printed(table, column, tuned):

@@ -14,7 +14,7 @@ from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 from graphgps_kmip.report.significance import rank_notes, significance_notes
 from graphgps_kmip.report.split_overlap import training_overlap
 from graphgps_kmip.report.table_notes import table_notes
-from graphgps_kmip.report.welch import compare_runs, holm
+from graphgps_kmip.report.welch import compare_runs, difference_text, holm
 from tests.report.example_runs import EXPERIMENT, SCORES, build, record, search_record, tuned_table
 
 CORA = "Cora score"
@@ -78,6 +78,14 @@ def test_pairs_with_and_without_kmip_are_listed_also_where_nothing_was_tuned() -
         "Cora score, with k-MIP minus without",
         "Cora score, the best row minus each other one",
     ]
+
+
+def test_the_differences_that_a_table_names_are_a_family_of_their_own() -> None:
+    table = tuned_table(searches={}, compare=(("kMIP", "GAT"), ("kMIP", "unknown")))
+    (text,) = significance_notes(table)
+    difference = compare_runs(side(table, "kMIP"), side(table, "GAT"))
+    assert text.startswith("Cora score, differences, in percentage points, 95% interval")
+    assert text.endswith(f"p by Holm for 1 comparison: kMIP - GAT {difference_text(difference)}, p {difference.p:.2g}.")
 
 
 def test_costs_are_not_compared() -> None:

@@ -354,7 +354,7 @@ class _GRITAttention(Function):
         settings, nodes = ctx.settings, _Nodes(q, k, v, logit, bias)
         grad_values, grad_rows = (torch.zeros_like(q) if grad is None else grad.contiguous() for grad in grads[:2])
         grad_new = grads[2].contiguous() if ctx.update_pairs and grads[2] is not None else None
-        sums = [None if tensor is None else torch.zeros_like(tensor) for tensor in tensors]
+        sums = [None if tensor is None or tensor is value else torch.zeros_like(tensor) for tensor in tensors]
         sums[3] = torch.empty_like(value)  # each row is set once
         for number, chunk in enumerate(_chunks(host_copy(ptr).diff().tolist(), q.size(1), q.device.type)):
             part, grad_s = chunk.pairs, None

@@ -104,8 +104,8 @@ def test_a_dry_run_prints_model_counts_data_and_cost_and_writes_nothing(
     assert run(tmp_path, flags=("--dry-run",)) == 0
     text = capsys.readouterr().out
     layers = "of GatedGCN+kMIP: branches side by side, residuals around all branches, norms after the residuals"
-    attention = r"^  attention +[\d,]+  KMIPAttention\(.*k="
-    for part in (attention, re.escape(layers), "^layers.0", "^total", "180 / 60 / 60", r"^optimizer steps of a run +\d+$"):
+    attention, steps = r"^  attention +[\d,]+  KMIPAttention\(.*k=", r"^optimizer steps of a run +\d+$"
+    for part in (attention, re.escape(layers), "^layers.0", "^total", "180 / 60 / 60", steps):
         assert re.search(part, text, re.M), part
     assert text.count("\n") <= 60
     assert "layer_type: GatedGCN+kMIP" not in text

@@ -96,9 +96,7 @@ def page(tmp_path: Path) -> Path:
 def test_all_tags_are_closed_nothing_is_loaded_titles_are_escaped_and_no_sample_is_shown(page: Path) -> None:
     text, read = page.read_text(), Reader(page.read_text())
     assert read.open == []
-    assert (
-        len(read.tables) == 5
-    )  # overview, results, origins; folded: what is printed of the others
+    assert len(read.tables) == 5  # overview, results, origins; folded: what is printed of the others
     assert text.index('id="A-1"') < text.index("2 experiments without results") < text.index("<summary>C-3: Rings")
     assert all(link.startswith(("#", "data:")) for link in read.links)
     assert "@import" not in text

@@ -25,7 +25,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--repeat", type=int, default=1, help="number of seeds, from cfg.seed on (default 1)")
     parser.add_argument("--mark_done", action="store_true", help="rename FILE to FILE_done after success")
     parser.add_argument("--overwrite", action="store_true", help="repeat finished runs; old folders are kept aside")
-    parser.add_argument("--dry-run", action="store_true", help="print config, model, parameters and data, and stop")
+    parser.add_argument("--dry-run", action="store_true", help="print model, data and cost, and stop")
+    parser.add_argument("-v", "--verbose", action="store_true", help="with --dry-run: every module and config key too")
     parser.add_argument(
         "--list",
         nargs="?",
@@ -49,7 +50,7 @@ def _next_flag(args: argparse.Namespace) -> int | None:
     """Return the index of the first flag in the place of a key: what follows a key is its value, whatever it is."""
     step = 2 if args.list is None else 1  # of `--list`, these are names
     places = range(0, len(args.opts), step)
-    return next((place for place in places if args.opts[place].startswith("--") and args.opts[place] != "--"), None)
+    return next((place for place in places if args.opts[place].startswith("-") and args.opts[place] != "--"), None)
 
 
 def check(args: argparse.Namespace) -> None:

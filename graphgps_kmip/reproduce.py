@@ -7,6 +7,7 @@ python run/reproduce.py table quickstart/digits         our numbers beside the p
 python run/reproduce.py run fair/minesweeper --search   tunes all models of a table alike, then trains the best of each
 python run/reproduce.py figure ID
 python run/reproduce.py report                          one HTML page of everything that is done
+python run/reproduce.py card results/digits-kmip/0      a Markdown page about one finished run
 """
 
 from __future__ import annotations
@@ -155,6 +156,17 @@ def report(args: argparse.Namespace) -> int:
     return 0
 
 
+def card(args: argparse.Namespace) -> int:
+    """Write model-card.md into the folders of finished runs: settings, data, scores, cost, how to load the model."""
+    import graphgps_kmip.gym  # noqa: F401 (registers the data sets)
+    from graphgps_kmip.gym.config_hash import changed_settings
+    from graphgps_kmip.report.model_card import write_card
+
+    for run_dir in args.runs:
+        print(write_card(below_root(run_dir), changed_settings))
+    return 0
+
+
 def publish(args: argparse.Namespace) -> int:
     """Write the finished runs of experiments, with those published before, into run/experiments/published."""
     from graphgps_kmip.report.publishing import published_csv, published_rows
@@ -251,6 +263,7 @@ ACTIONS = {
     "table": table,
     "figure": figure,
     "report": report,
+    "card": card,
     "publish": publish,
 }
 
@@ -304,9 +317,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         add("--debug", action="store_true", help="show the traceback of an error")
         if name == "list":
             add("--markdown", action="store_true", help="as a table in Markdown, without what is done")
-        if name not in ("list", "report"):
+        if name == "card":
+            add("runs", nargs="+", type=Path, metavar="RUN", help="folders of runs, such as results/digits-kmip/0")
+        if name not in ("list", "report", "card"):
             add("ids", nargs="+", metavar="ID", help="experiments, as `list` names them")
-        if name not in ("list", "report", "publish"):
+        if name not in ("list", "report", "card", "publish"):
             add("--sample", action="store_true", help="on sample data and small sizes: quick, no results")
         if name in ("table", "figure", "report"):
             published = "published runs, marked as such, for what was not trained here"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -72,7 +73,7 @@ def test_list_with_a_config_shows_the_parts_of_its_custom_modules(
 
 
 def test_flags_may_be_before_between_and_after_keys() -> None:
-    argv = ["--repeat", "2", "gt.kmip.k", "20", "--dry-run", "name_tag", "--data", "--cfg", "x.yaml", "seed", "3"]
+    argv = ["--repeat", "2", "gt.kmip.k", "20", "-v", "--dry-run", "name_tag", "--data", "--cfg", "x.yaml", "seed", "3"]
     args = main.parse(argv)
     assert args.opts == ["gt.kmip.k", "20", "name_tag", "--data", "seed", "3"]
     assert (args.repeat, args.dry_run, args.cfg_file, args.data) == (2, True, Path("x.yaml"), None)
@@ -97,14 +98,19 @@ def test_a_mistake_in_the_words_is_one_line(argv: list[str], line: str, capsys: 
     assert line in err
 
 
-def test_a_dry_run_prints_config_model_counts_and_data_and_writes_nothing(
+def test_a_dry_run_prints_model_counts_data_and_cost_and_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, flags=("--dry-run",)) == 0
     text = capsys.readouterr().out
     layers = "of GatedGCN+kMIP: branches side by side, residuals around all branches, norms after the residuals"
-    for part in ("layer_type: GatedGCN+kMIP", "KMIPAttention", layers, "layers.0", "total", "180 / 60 / 60", "sklearn"):
-        assert part in text
+    attention, steps = r"^  attention +[\d,]+  KMIPAttention\(.*k=", r"^optimizer steps of a run +\d+$"
+    for part in (attention, re.escape(layers), "^layers.0", "^total", "180 / 60 / 60", steps):
+        assert re.search(part, text, re.M), part
+    assert text.count("\n") <= 60
+    assert "layer_type: GatedGCN+kMIP" not in text
+    assert run(tmp_path, flags=("--dry-run", "--verbose")) == 0
+    assert "layer_type: GatedGCN+kMIP" in capsys.readouterr().out
     assert not (tmp_path / "results").exists()
 
 

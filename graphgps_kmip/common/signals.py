@@ -105,6 +105,13 @@ class ScreenLog(LogUntilError, logging.StreamHandler):
         super().__init__(sys.stdout)
         self.setFormatter(formatter or logging.Formatter("%(message)s"))
 
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line; a bar that is shown moves below it."""
+        from tqdm import tqdm  # ``--help`` logs nothing
+
+        with tqdm.external_write_mode(sys.stdout):
+            super().emit(record)
+
     def ended(self, error: OSError) -> None:
         """Log no more to the screen."""
         logging.root.addHandler(logging.NullHandler())  # without any, logging makes one for standard error

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import is_undirected
-from tqdm import tqdm
 
+from graphgps_kmip.common.progress import terminal_bar
 from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset, Summary
 from graphgps_kmip.data.dataset_record import DatasetRecord
@@ -26,7 +26,6 @@ UNITS = {"graph": "graph", "link": "pair of nodes"}
 ONE_COLUMN = ("classification", "link_ranking", "link_prediction")
 CLASSES = ("classification", "subtoken_prediction")
 LOOK_VERSION = 2  # raised when a look at every graph checks more: what was kept of earlier looks is then not used
-LONG = 20_000  # graphs from which on looking at each of them is worth a progress bar
 MANY_CLASSES = 100  # from here on, a number of classes is doubted that is...
 SPARSE_CLASSES = 10  # ...more than so many times the number of different labels
 LOOKED_AT = 10  # graphs whose edges decide whether a data set counts as directed, as in GraphGPS
@@ -72,8 +71,7 @@ def summarize(dataset: GraphDataset, record: DatasetRecord) -> Summary:
     nodes, edges, labels = [], [], torch.empty(0)
     widths: dict[str, tuple[int, str]] = {}  # columns of attributes, and the first graph that has them
     outputs, largest = 0, ""
-    many = len(dataset) > LONG
-    for number in tqdm(range(len(dataset)), f"{record.title}: looking at every graph", disable=not many):
+    for number in terminal_bar(range(len(dataset)), f"{record.title}: looking at every graph"):
         where = f"{record.title}, {dataset.place(number)}"
         graph = graph_at(dataset.graphs, number, where)
         check_graph(graph, where)

@@ -63,7 +63,7 @@ class Encoding:
 
 
 def _compute_all(dataset: GraphDataset, encoding: Encoding, sizes: np.ndarray, num_workers: int) -> Iterator[Packed]:
-    log.info("%s: computing it for %s graphs", encoding.name, f"{len(sizes):,}")
+    log.info("%s: computing it for %s graph%s", encoding.name, f"{len(sizes):,}", "s" * (len(sizes) != 1))
     ends = np.flatnonzero(np.diff((sizes + 1).cumsum() // NODES)) + 1
     bounds = np.unique([0, *ends, len(sizes)]).tolist()
     chunks = [range(first, end) for first, end in zip(bounds, bounds[1:], strict=False)]

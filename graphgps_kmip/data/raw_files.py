@@ -22,8 +22,11 @@ from typing import Any, TypeVar
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from tqdm.utils import CallbackIOWrapper
+
 from graphgps_kmip.common.atomic_write import free_name
 from graphgps_kmip.common.file_lock import locked
+from graphgps_kmip.common.progress import terminal_bar
 from graphgps_kmip.common.torch_files import check_archive
 from graphgps_kmip.data.dataset_record import DatasetRecord, RawFiles
 from graphgps_kmip.data.file_errors import DamagedFile, damage_reason, is_damage, naming_disk, reading
@@ -174,8 +177,9 @@ def _download(url: str, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with urlopen(url, timeout=TIMEOUT) as response, open(path, "wb") as file:
-            shutil.copyfileobj(response, file, CHUNK)
             expected = int(response.headers.get("Content-Length") or 0)
+            with terminal_bar(desc=path.name, total=expected or None, unit="B", unit_scale=True) as bar:
+                shutil.copyfileobj(response, CallbackIOWrapper(bar.update, file, "write"), CHUNK)
             if file.tell() < expected:
                 raise NetworkError(f"the download ended after {file.tell():,} of {expected:,} bytes")
     except (URLError, HTTPException, ConnectionError, TimeoutError) as error:

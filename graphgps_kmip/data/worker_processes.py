@@ -19,9 +19,9 @@ import torch
 from threadpoolctl import threadpool_limits
 from torch.utils.data import DataLoader, Subset
 from torch_geometric.data import Batch, Data
-from tqdm import tqdm
 
 from graphgps_kmip.common.forked_work import begin_worker, load_scipy
+from graphgps_kmip.common.progress import terminal_bar
 from graphgps_kmip.data.dataset import name_graph
 from graphgps_kmip.data.dataset_info import check_alike
 from graphgps_kmip.data.file_errors import FILE_ERRORS, graph_at, kind_and_text
@@ -122,7 +122,6 @@ def _naming_killed_worker() -> Iterator[None]:
         ) from error
 
 
-MOMENT = 2  # seconds before the bar appears
 AHEAD = 4  # chunks a process that are given out before the first result is taken: bounds what waits in memory
 
 Result = TypeVar("Result")
@@ -146,7 +145,7 @@ def map_in_order(
         num_workers: processes; a single one, or a single chunk, is worked on in this process with all its threads.
     """
     workers = min(num_workers, len(chunks))
-    with tqdm(desc=title, total=sum(map(len, chunks)), delay=MOMENT) as bar:
+    with terminal_bar(desc=title, total=sum(map(len, chunks))) as bar:
         results = map(work, chunks) if workers <= 1 else _map_over_processes(title, work, chunks, workers)
         for chunk, result in zip(chunks, results, strict=True):
             bar.update(len(chunk))

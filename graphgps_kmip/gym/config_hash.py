@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from torch_geometric.graphgym.config import set_cfg
 from yacs.config import CfgNode
@@ -30,22 +32,27 @@ def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
 
     With ``of_run`` False, seed and split do not count: one hash for all runs of an experiment, which may be averaged.
     """
-    left_out = NOT_HASHED | (frozenset() if of_run else OF_A_RUN)
+    left_out = frozenset() if of_run else OF_A_RUN
     left_out |= SEARCHED if cfg.model.auto_satisfy_param_budget else frozenset()
-    node = CfgNode()
-    set_cfg(node)
-    set_defaults(node)
-    defaults = dict(flatten(node))
-    settings = {
-        key: value
-        for key, value in flatten(cfg)
-        if value != defaults.get(key, value)  # the rest is of components that are no longer registered
-        and key not in left_out
-        and key not in UNREAD
-        and not key.startswith(("wandb.", "share."))
-    }
+    settings = {key: value for key, value in changed_settings(cfg).items() if key not in left_out}
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
     for name in cfg.custom_modules:
         path = Path(name)
         digest.update(path.read_bytes() if path.is_file() else name.encode())
     return digest.hexdigest()[:12]
+
+
+def changed_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return key -> value of the settings that are no defaults, but for those that do not decide a run's numbers."""
+    node = CfgNode()
+    set_cfg(node)
+    set_defaults(node)
+    defaults = dict(flatten(node))
+    return {
+        key: value
+        for key, value in flatten(settings)
+        if value != defaults.get(key, value)  # the rest is of components that are no longer registered
+        and key not in NOT_HASHED
+        and key not in UNREAD
+        and not key.startswith(("wandb.", "share."))
+    }

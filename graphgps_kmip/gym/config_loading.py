@@ -204,4 +204,4 @@ def _near_keys(cfg: CfgNode, key: str) -> str:
     if same_leaf:  # right name, wrong group
         return f" Did you mean {' or '.join(same_leaf[:3])}?"
     hint = suggest(key, keys)
-    return hint if "Did you mean" in hint else f" `{train_command()} --cfg FILE --dry-run` prints all keys."
+    return hint if "Did you mean" in hint else f" `{train_command()} --cfg FILE --dry-run -v` prints all keys."

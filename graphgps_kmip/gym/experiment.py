@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -77,7 +79,7 @@ def carry_out(args: argparse.Namespace) -> None:
         load_config(cfg, file, args.opts)  # its custom modules register data sets
         print(show_data(args.data))
     elif args.dry_run:
-        print(dry_run(file, args.opts, args.repeat))
+        print(dry_run(file, args.opts, args.repeat, args.verbose))
     else:
         fabric = run_experiment(file, args.opts, args.repeat, args.overwrite)
         if args.mark_done and fabric.is_global_zero:
@@ -183,20 +185,30 @@ def assemble() -> Parts:
     return Parts(dataset, info, config, model)
 
 
-def dry_run(file: Path, argv: Sequence[str], repeat: int = 1) -> str:
-    """Return config, model, parameter counts and data statistics of the first run as text; nothing is downloaded."""
+def dry_run(file: Path, argv: Sequence[str], repeat: int = 1, verbose: bool = False) -> str:
+    """Return model, parameter counts, data and cost of the first run as text; nothing is downloaded.
+
+    With `verbose` every module and config key too.
+    """
     load_settings(file, argv)
     run = planned_runs(repeat)[0]
     scores = f"\n\n--- scores\n{scores_line(run, argv)}" if is_sparse(cfg) else ""
     with configured(run):
         missing = missing_data()
         if not missing:
-            parts = assemble()
-            return describe(parts.model, parts.config, parts.info.describe()) + scores
-        with stand_in():
-            parts = assemble()
-        rows = published_rows(find(cfg.dataset.format, cfg.dataset.name), parts.info)
-        return describe(parts.model, parts.config, [*rows, ("missing", missing)]) + scores
+            parts, batches = assemble(), None
+            if not is_sparse(cfg):  # whose batches need the scores
+                alone = SimpleNamespace(global_rank=0, world_size=1)
+                batches = len(current_loaders(parts.dataset, parts.info.level, alone)[0])
+            data = parts.info.describe()
+        else:
+            with stand_in():
+                parts = assemble()
+            record = find(cfg.dataset.format, cfg.dataset.name)
+            data = [*published_rows(record, parts.info), ("missing", missing)]
+            sizes = record.statistics.sizes if record.statistics and len(parts.dataset) > 1 else None
+            batches = sizes and math.ceil(sizes[0] / cfg.train.batch_size)
+        return describe(parts.model, parts.config, data, batches, repeat, verbose) + scores
 
 
 def launch(overwrite: bool = False) -> Fabric:

@@ -50,13 +50,30 @@ def _component(module: nn.Module, name: str, depth: int) -> str:
     return ".".join(attributes) or leaf
 
 
-def describe(model: nn.Module, config: CfgNode, data: Sequence[tuple[str, str]]) -> str:
-    """Return config, model, counts and data statistics as text."""
-    sections = {"config": config.dump().rstrip(), "model": str(model)}
+def describe(
+    model: nn.Module,
+    config: CfgNode,
+    data: Sequence[tuple[str, str]],
+    batches: int | None = None,
+    runs: int = 1,
+    verbose: bool = False,
+) -> str:
+    """Return model, parameter counts, data statistics and cost as text; with ``verbose`` all modules and keys too."""
+    sections = {"model": parameter_table(model)}
     if config.model.type in GPS:
         sections["layers"] = _layers_line(model, config)
-    sections["parameters"] = parameter_table(model)
-    sections["data"] = "\n".join(f"{name:<28} {value}" for name, value in data)
+    epochs, optim = config.optim.max_epoch, config.optim
+    cost = [("runs", f"{runs}")] if runs > 1 else []
+    patience = config.train.early_stop_patience
+    fewer = f", fewer where the score stays below the best for {patience}" if patience else ""
+    cost.append(("epochs of a run", f"{epochs:,}{fewer}"))
+    if batches:
+        cost.append(("batches of an epoch", f"{batches:,}"))
+        cost.append(("optimizer steps of a run", f"{epochs * -(-batches // optim.batch_accumulation):,}"))
+    for title, rows in {"data": data, "cost": cost}.items():
+        sections[title] = "\n".join(f"{name:<28} {value}" for name, value in rows)
+    if verbose:
+        sections |= {"modules": str(model), "config": config.dump().rstrip()}
     return "\n\n".join(f"--- {title}\n{text}" for title, text in sections.items())
 
 
@@ -70,14 +87,33 @@ def _layers_line(model: nn.Module, config: CfgNode) -> str:
 
 
 def parameter_table(model: nn.Module) -> str:
-    """Return the parameter count of each component, once those of layers that are alike, and their sum."""
+    """Return the parameter count and class of each component, once of layers that are alike, and the sum."""
+    network = getattr(model, "model", model)
     once, layers = count_layers(model)
-    rows = list(once.items())
+    outside = [(name, count, _class_of(network, name)) for name, count in once.items()]
+    rows, heads = [row for row in outside if row[0][:4] != "head"], [row for row in outside if row[0][:4] == "head"]
     start = 0
     for layer, alike in groupby(layers):
         stop = start + len(list(alike))
         name = f"layers.{start}" if stop == start + 1 else f"layers.{start} to layers.{stop - 1}, each"
-        rows += [(name, sum(layer.values())), *((f"  {part}", count) for part, count in layer.items())]
+        rows.append((name, sum(layer.values()), _class_of(network, f"layers.{start}")))
+        of_layer = network.layers[start]
+        rows += [(f"  {part.partition(' ')[0]}", count, _class_of(of_layer, part)) for part, count in layer.items()]
         start = stop
-    rows.append(("total", sum(once.values()) + sum(sum(layer.values()) for layer in layers)))
-    return "\n".join(f"{name:<32} {count:>12,}" for name, count in rows)
+    total = sum(once.values()) + sum(sum(layer.values()) for layer in layers)
+    rows += [*heads, ("total", total, type(network).__name__)]
+    return "\n".join(f"{name:<32} {count:>12,}  {text}".rstrip() for name, count, text in rows)
+
+
+def _class_of(parent: nn.Module, component: str) -> str:
+    """Return the class of a component, with its options or the classes in it; an empty text for a bare parameter."""
+    path, _, branch = component.partition(" ")
+    try:
+        module = parent.get_submodule(path)
+    except AttributeError:
+        return ""
+    if branch:
+        module = next(part for part in module if type(part).__name__ == branch)
+    is_list = isinstance(module, (nn.ModuleList, nn.Sequential))
+    options = ", ".join(type(part).__name__ for part in module) if is_list else module.extra_repr()
+    return type(module).__name__ + (f"({options})" if options else "")

@@ -49,7 +49,7 @@ def comparison(out_dirs: list[Path], num_runs: int) -> str:
     metrics = sorted({record["metric_best"] for records in runs.values() for record in records.values()})
     if len(metrics) > 1:
         raise ResultsError(f"these experiments chose their epochs by different metrics ({', '.join(metrics)})")
-    sides = {out_dir: _read_side(records, metrics[0]) for out_dir, records in runs.items()}
+    sides = {out_dir: read_side(records, metrics[0]) for out_dir, records in runs.items()}
     baseline, compared = next(iter(sides.values())), len(sides) > 1 and min(side.n for side in sides.values()) > 1
     rows = [["", f"test {metrics[0]}", "n", "parameters", "s / epoch", "difference" if compared else ""]]
     for out_dir, side in sides.items():
@@ -67,9 +67,9 @@ def comparison(out_dirs: list[Path], num_runs: int) -> str:
     return "\n".join(["They differ in:", *_differences(first_runs), "", *lines, *below])
 
 
-def _read_side(records: dict[Path, dict[str, Any]], metric: str) -> Ours:
-    """Return the test scores of runs by seed; by split where the runs have different ones."""
-    values = tuple(record["best"]["test"][metric] for record in records.values())
+def read_side(records: dict[Path, dict[str, Any]], metric: str, split: str = "test") -> Ours:
+    """Return the scores of runs by seed; by split where the runs have different ones."""
+    values = tuple(record["best"][split][metric] for record in records.values())
     data = [read_run_config(run_dir, record).get("dataset", {}) for run_dir, record in records.items()]
     splits = tuple(settings.get("split_index", 0) for settings in data)
     if len(set(splits)) == 1:

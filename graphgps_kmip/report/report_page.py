@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import io
 import re
 from collections.abc import Mapping
@@ -10,10 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image
 
 from graphgps_kmip.common.atomic_write import replace_file
+from graphgps_kmip.common.progress import terminal_bar
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.printed_tables import PrintedTable
 from graphgps_kmip.experiments.run_status import HashOf, State, extent, read_failure, statuses
@@ -31,15 +34,17 @@ def write_page(
     hash_of: HashOf,
     published: bool = False,
 ) -> Path:
-    """Write ``<out>/report.html`` and return its path.
+    """Write ``<out>/report.html`` and return its path: results first, then, folded, the experiments without any.
 
     Runs on sample data are not shown. With `published`, published runs fill rows of which none is finished here.
     """
-    sections = [
-        _collect(experiment, experiments, printed, out, hash_of, published) for experiment in experiments.values()
-    ]
+    sections = []
+    with terminal_bar(total=len(experiments), bar_format="report {bar:20} {n_fmt}/{total_fmt} {desc}") as bar:
+        for experiment in experiments.values():
+            bar.set_description_str(experiment.id, refresh=False)
+            sections.append(_collect(experiment, experiments, printed, out, hash_of, published))
+            bar.update()
     shown = [section for section in sections if section.tables or section.pictures or section.failures]
-    sections.sort(key=lambda section: section not in shown)
     runs = {path: status for section in sections for path, status in section.runs.items()}  # experiments share runs
     sources = [origin for section in shown for origin in section.origins]
     environment = Environment(
@@ -50,11 +55,12 @@ def write_page(
         lstrip_blocks=True,
     )
     text = environment.get_template("page.html").render(
-        sections=sections,
         shown=shown,
+        others=[section for section in sections if section not in shown],
         sampled=[section for section in sections if section.extent.sampled and not section.extent.done],
         date=datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
         runs=sum(status.state is State.DONE for status in runs.values()),
+        published=len({run for section in shown for run in section.published}),
         time=total_time(runs.values()),
         machines=sorted({origin.hardware for origin in sources} - {"?"}),
         versions=sorted({origin.code_version for origin in sources} - {"?"}),
@@ -93,17 +99,22 @@ def _collect(
             if status.state in (State.FAILED, State.DIVERGED)
         ],
         tables=[],
+        printed=[],  # of an experiment without results
+        published=set(),  # runs that tables show and that were not made here
         pictures=[],  # title and base64 of each
         undrawn=[],  # why figures are not drawn
         origins=[],
     )
     if not (section.extent.done or (published and experiment.published)):
+        section.printed = [_printed_html(printed[key]) for key in experiment.tables if key in printed]
         return section
     tables = experiment_tables(experiment, experiments, printed, out, hash_of, published=published)
     for table in tables.values():
         section.origins += origins(table)
-        filled = any(cell.ours and cell.ours.values for *_, cell in table.places())
-        if filled and not experiment.of:  # theirs are in their own sections
+        sides = [cell.ours for *_, cell in table.places() if cell.ours and cell.ours.values]
+        sources = [item for side in sides if side.published for item in side.sources.items()]
+        section.published |= {(status.record["config_hash"], seed) for seed, status in sources}
+        if sides and not experiment.of:  # theirs are in their own sections
             section.tables.append(FORMATS["html"](table, partial=True))
     for spec in experiment.figures.values():
         try:
@@ -117,3 +128,11 @@ def _collect(
             picture.convert("RGB").quantize(256).save(file, "PNG", optimize=True)
         section.pictures.append((spec.title or spec.name, base64.b64encode(file.getvalue()).decode()))
     return section
+
+
+def _printed_html(table: PrintedTable) -> str:
+    """Return the title and the numbers of a printed table."""
+    texts = {row: {column: cells[column].text for column in cells} for row, cells in table.rows.items()}
+    frame = pd.DataFrame.from_dict(texts, orient="index", columns=list(table.columns), dtype=object).fillna("-")
+    title = f'<p class="title">{html.escape(table.title)} ({html.escape(table.id)}, as printed)</p>'
+    return f'{title}<div class="wide">{frame.to_html(classes="results", border=0)}</div>'

@@ -24,6 +24,29 @@ from graphgps_kmip.report.welch import (
 Pairs = Mapping[tuple[str, str, str], Difference]  # column, first and second row -> first - second
 
 
+class Comparison(str):
+    """A note on the differences of pairs of rows, which has its parts too: pages show them in columns.
+
+    Args:
+        heading: column of the table, what is compared, units and test.
+        rows: pair, difference, interval and corrected p of each.
+    """
+
+    heading: str
+    rows: list[tuple[str, str, str, str]]
+
+    def __new__(cls, heading: str, listed: Pairs, family: Pairs) -> Comparison:  # noqa: D102
+        corrected = holm({key: pair.p for key, pair in family.items() if pair.p is not None})
+        rows = []
+        for key, pair in listed.items():
+            value, _, interval = difference_text(pair).partition(" ")
+            rows.append((f"{key[1]} - {key[2]}", value, interval, f"{corrected[key]:.2g}" if key in corrected else ""))
+        texts = [f"{pair} {value} {interval}{f', p {p}' if p else ''}" for pair, value, interval, p in rows]
+        note = super().__new__(cls, f"{heading}: {'; '.join(texts)}.")
+        note.heading, note.rows = heading, rows
+        return note
+
+
 def significance_notes(table: ResultTable) -> Iterator[str]:
     """Yield differences: that k-MIP makes, of rows in `compare`, and of equally tuned models of the best row to others.
 
@@ -47,7 +70,7 @@ def significance_notes(table: ResultTable) -> Iterator[str]:
         for kind, pairs in families.items():
             if listed := {key: pair for key, pair in pairs.items() if key[0] == column}:
                 method = _describe_method(table, column, sides, len(pairs))
-                yield f"{column}, {kind}, {method}: {_join_differences(listed, pairs)}."
+                yield Comparison(f"{column}, {kind}, {method}", listed, pairs)
         if len(tuned := {row: side for row, side in sides.items() if row in table.searches}) < 2:
             continue
         if below := below_printed(table, column, tuned):
@@ -60,7 +83,7 @@ def significance_notes(table: ResultTable) -> Iterator[str]:
             every[column, first, second] = compare_runs(tuned[first], tuned[second])
         listed = {key: pair for key, pair in every.items() if key[1] == best}
         method = _describe_method(table, column, tuned, len(every))
-        yield f"{column}, the best row minus each other one, {method}: {_join_differences(listed, every)}."
+        yield Comparison(f"{column}, the best row minus each other one, {method}", listed, every)
 
 
 def _score_columns(table: ResultTable) -> Iterator[tuple[str, dict[str, Ours]]]:
@@ -85,15 +108,6 @@ def _describe_method(table: ResultTable, column: str, sides: Mapping[str, Ours],
         test = f"the corrected resampled t over splits (Nadeau and Bengio 2003; {ratio})"
     family = f"p by Holm for {comparisons} comparison{'s' * (comparisons > 1)}"
     return f"{unit}{LEVEL:.0%} interval and two-sided p of {test}, {family}"
-
-
-def _join_differences(listed: Pairs, family: Pairs) -> str:
-    corrected = holm({key: pair.p for key, pair in family.items() if pair.p is not None})
-    texts = []
-    for key, pair in listed.items():
-        texts.append(f"{key[1]} - {key[2]} {difference_text(pair)}")
-        texts[-1] += f", p {corrected[key]:.2g}" if key in corrected else ""
-    return "; ".join(texts)
 
 
 def _find_best(means: Mapping[str, Any], facts: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from pandas.io.formats.style import Styler
 
 from graphgps_kmip.experiments.run_status import State
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
+from graphgps_kmip.report.significance import Comparison
 from graphgps_kmip.report.table_notes import PUBLISHED, table_notes
 from graphgps_kmip.report.welch import difference_text
 
@@ -158,10 +159,10 @@ def our_entry(ours: Ours | None, decimals: int, partial: bool, sample: bool, ran
 def number(mean: float, std: float | None, decimals: int, values: tuple[float, ...] = ()) -> str:
     """Return ``mean ± std``; a count that is the same in all runs, such as parameters, has no spread."""
     if std is None or (std == 0 and all(float(value).is_integer() for value in values)):
-        return f"{mean:.{decimals}f}"
-    spread = f"{std:.{decimals}f}"
+        return f"{mean:,.{decimals}f}"
+    spread = f"{std:,.{decimals}f}"
     # Where the paper prints whole numbers, a small spread would look like none.
-    return f"{mean:.{decimals}f} ± {f'{std:.1g}' if std and not float(spread) else spread}"
+    return f"{mean:,.{decimals}f} ± {f'{std:.1g}' if std and not float(spread.replace(',', '')) else spread}"
 
 
 def shown_decimals(table: ResultTable, row: str, column: str) -> int:
@@ -268,19 +269,26 @@ def _latex_entry(entry: Entry) -> str:
 
 
 def html_text(table: ResultTable, partial: bool = False) -> str:
-    """Return ``<table class="results">``, several where it would be wide, and ``<ul class="notes">``."""
+    """Return ``<table class="results">``, several where it would be wide, comparisons, and ``<ul class="notes">``."""
     layout = lay_out(table, partial)
     title = html.escape(layout.title)
-    lines = [f'<p class="title">{title}</p>']
-    for number, block in enumerate(layout.blocks):
+    lines = [f'<p class="title">{title}</p>', *(f'<p class="facts">{html.escape(fact)}</p>' for fact in layout.facts)]
+    for number, wide_block in enumerate(layout.blocks):
+        # the settings last, so that a narrow screen shows the score next to the name
+        block = wide_block[sorted(wide_block.columns, key=lambda column: column[1] == "settings")]
         headed = block.rename(columns=HEADINGS, level=1).rename(index=html.escape, columns=html.escape)
         name = f"{re.sub(r'[^a-zA-Z0-9]', '-', table.id)}-{number}"
         styler = Styler(headed.map(_html_entry), uuid=name, cell_ids=False).set_td_classes(headed.map(_classes))
         attributes = f'class="results" aria-label="{title}"'
         lines += ['<div class="wide">', styler.to_html(table_attributes=attributes), "</div>"]
+    for note in (note for note in layout.notes if isinstance(note, Comparison)):
+        pairs = pd.DataFrame(note.rows, columns=["", "difference", "95 % interval", "p"]).set_index("")
+        pairs.index.name = None
+        content = pairs.to_html(classes="results pairs", border=0)
+        lines += [f'<p class="facts">{html.escape(note.heading)}</p>', '<div class="wide">', content, "</div>"]
     names = (f'<span class="{name}">{name}</span>' for name in list(HTML_RANKS.values())[1:])
     legend = [LEGEND.format(*names)] if layout.ranked else []
-    notes = [*legend, *map(html.escape, [*layout.facts, *layout.notes])]
+    notes = [*legend, *(html.escape(note) for note in layout.notes if not isinstance(note, Comparison))]
     return "\n".join([*lines, '<ul class="notes">', *(f"<li>{note}</li>" for note in notes), "</ul>"]) + "\n"
 
 

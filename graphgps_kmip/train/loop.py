@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from graphgps_kmip.common.progress import BatchProgress
 from graphgps_kmip.common.signals import Stopped, StopSignals
 from graphgps_kmip.errors import (
     CheckpointError,
@@ -105,8 +106,7 @@ def train(
         state = checkpointer.resume() if settings.auto_resume else RunState()
         earlier, clock = state.seconds, time.process_time if fabric.device.type == "cpu" else time.perf_counter
         record = on_rank_zero(fabric, lambda: open_record(run_dir, settings))
-        reporter = Reporter(run_dir, settings, task.metric_best, writers, state.epoch + 1, fabric.is_global_zero)
-        stack.callback(reporter.close)
+        reporter = Reporter(run_dir, settings, task.metric_best, writers, fabric.is_global_zero)
         with _save_last_epoch(checkpointer, stop):
             for epoch in range(state.epoch + 1, settings.max_epoch):
                 epochs_since_best = state.epoch - state.best.get("epoch", state.epoch)
@@ -167,7 +167,8 @@ def run_epoch(
     share = settings.batch_accumulation if settings.accumulation_mean else 1
     accumulator, count = MetricAccumulator(), 0
     session.model.train(training)
-    with torch.set_grad_enabled(training):
+    title = f"epoch {epoch + 1}/{settings.max_epoch} {split}" if optimizer else split
+    with torch.set_grad_enabled(training), BatchProgress(title, loader, fabric.is_global_zero) as progress:
         for count, batch in enumerate(_prepare_batches(session, loader, split, epoch, shared), start=1):
             with explain_errors(batch, f"{where}, batch {count - 1}"):
                 pred, true = session.model(batch)
@@ -183,6 +184,7 @@ def run_epoch(
                     _take_step(session)
             if count % check_period == 0:
                 accumulator.check(where)
+            progress.update(accumulator.recent_loss)
         accumulator.check(where)
         if training and count % settings.batch_accumulation != 0:
             _take_step(session)
@@ -287,6 +289,10 @@ class MetricAccumulator:
             if not math.isfinite(loss):
                 raise TrainingDiverged(f"The loss is {loss} in {where}, batch {number}.")
         self._checked = len(self.sums)
+
+    def recent_loss(self) -> float:
+        """Return the mean loss of the last ten batches."""
+        return float(_losses(self.sums[-10:]).mean())
 
     def summary(self, task: Task, device: torch.device) -> dict[str, float]:
         """Return the loss and the metrics of the whole split.

@@ -1,18 +1,16 @@
-"""Progress reports of a run: stats.json, TensorBoard, Weights & Biases, a progress bar or log lines with the ETA."""
+"""Progress reports of a run: stats.json, TensorBoard, Weights & Biases, a log line for each epoch with the ETA."""
 
 from __future__ import annotations
 
 import logging
 import statistics
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from tqdm import tqdm
-
 from graphgps_kmip.common.environment import duration
+from graphgps_kmip.common.progress import DELAY
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.results.run_folder import writing
 from graphgps_kmip.results.run_record import append_stats, rounded
@@ -24,8 +22,8 @@ log = logging.getLogger(__name__)
 class Reporter:
     """Reports of the first process; the others have none that is `active`.
 
-    On a terminal there is a bar over the epochs, elsewhere a log line for each evaluated epoch. The ETA has medians of
-    epochs with and without an evaluation. `metric` selects the epoch; `done` epochs were trained before.
+    There is a log line for each epoch that is evaluated or long. The ETA has medians of epochs with and without an
+    evaluation. `metric` selects the epoch.
     """
 
     def __init__(
@@ -34,17 +32,10 @@ class Reporter:
         settings: TrainSettings,
         metric: str,
         writers: Sequence[Writer] = (),
-        done: int = 0,
         active: bool = True,
     ) -> None:
         self.run_dir, self.settings, self.metric, self.writers, self.active = run_dir, settings, metric, writers, active
         self.seconds: dict[bool, list[float]] = {True: [], False: []}  # of epochs with and without an evaluation
-        self.bar = tqdm(
-            total=settings.max_epoch,
-            initial=done,
-            bar_format="{bar:20} {n_fmt}/{total_fmt} {desc}",  # no {remaining}: tqdm does not know of evaluations
-            disable=not (active and sys.stderr.isatty()),
-        )
 
     def report(self, stats: Mapping[str, Mapping[str, Any]], state: RunState, seconds: float) -> None:
         """Report the statistics of one epoch by split, and the state after it."""
@@ -64,17 +55,11 @@ class Reporter:
         text += "" if best is None else f", best {self.metric} {best:g}"
         text += f", {self._median(settings.evaluates(epoch)):.2f} s/epoch"
         text += f", ETA {duration(max(1.0, seconds_left))}" if left else ""
-        self.bar.set_description_str(text.strip(), refresh=False)
-        self.bar.update()
-        if self.bar.disable and settings.evaluates(epoch):
+        if settings.evaluates(epoch) or seconds > DELAY:
             log.info("epoch %d/%d %s", epoch + 1, settings.max_epoch, text.strip())
 
     def _median(self, evaluated: bool) -> float:
         return statistics.median(self.seconds[evaluated] or self.seconds[not evaluated])
-
-    def close(self) -> None:
-        """Leave the bar as it is."""
-        self.bar.close()
 
 
 class Writer(Protocol):

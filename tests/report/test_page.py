@@ -15,6 +15,9 @@ from graphgps_kmip.experiments.experiment_spec import Experiment, FigureSpec, Ta
 from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
 from graphgps_kmip.experiments.run_status import failure_file
 from graphgps_kmip.report.report_page import write_page
+from graphgps_kmip.report.result_table import Cell, Ours
+from graphgps_kmip.report.table_formats import FORMATS
+from tests.report.example_runs import tuned_table
 
 COLUMNS = {"rings": {"metric": "accuracy", "better": "higher", "unit": "%"}}
 PRINTED = {
@@ -93,18 +96,21 @@ def page(tmp_path: Path) -> Path:
 def test_all_tags_are_closed_nothing_is_loaded_titles_are_escaped_and_no_sample_is_shown(page: Path) -> None:
     text, read = page.read_text(), Reader(page.read_text())
     assert read.open == []
-    assert len(read.tables) == 3  # all experiments, the results, their origins
+    assert len(read.tables) == 5  # overview, results, origins; folded: what is printed of the others
+    assert text.index('id="A-1"') < text.index("2 experiments without results") < text.index("<summary>C-3: Rings")
     assert all(link.startswith(("#", "data:")) for link in read.links)
     assert "@import" not in text
     assert "Rings &amp; &lt;trees&gt; A/1" in text
     assert re.search(r"sample data only.*B-2", text, re.S)
+    assert "prefers-color-scheme: dark" in text
     for absent in ("98.8", "0.98765", 'id="B-2"', 'id="C-3"'):
         assert absent not in text
 
 
 def test_tables_say_what_is_done_our_mean_next_to_the_printed_one_and_the_origin_of_each_run(page: Path) -> None:
-    overview, results, sources = Reader(page.read_text()).tables
-    assert [row[3].strip() for row in overview[1:]] == ["2 of 2", "0 of 2", "0 of 2"]
+    overview, results, sources, *others = Reader(page.read_text()).tables
+    assert [row[1].strip() for row in overview[1:]] == ["2 of 2"]
+    assert [other[1] for other in others] == [["GCN", "50.0 ± 1.0"]] * 2
     row = " ".join(next(row for row in results if "GCN" in row[0]))
     assert re.search(r"42\.0 ± 1\.4", row)
     assert "50.0 ± 1.0" in row
@@ -116,7 +122,7 @@ def test_the_time_of_runs_that_two_experiments_share_is_counted_once(page: Path)
     twice = EXPERIMENTS | {"A/2": dataclasses.replace(EXPERIMENTS["A/1"], id="A/2")}
     text = write_page(twice, PRINTED, page.parent, lambda _: "abc123").read_text()
     assert "from 2 finished runs (3 min in all)" in text
-    assert [row[4] for row in Reader(text).tables[0][1:]] == ["3 min", "3 min", "", ""]  # what is done first
+    assert [row[2] for row in Reader(text).tables[0][1:]] == ["3 min", "3 min"]
 
 
 def test_failed_runs_are_listed_with_reason_and_log_also_where_nothing_else_is_done(page: Path) -> None:
@@ -144,3 +150,17 @@ def test_a_figure_is_in_the_page_or_why_it_is_not_and_tables_of_members_are_show
     assert "Not drawn: A/1, figure lost: no table &#39;paper/table9&#39;" in text
     assert 'alt="All bars"' in text[text.index('<section id="D">') :]
     assert sum("50.0 ± 1.0" in " ".join(row) for table in Reader(text).tables for row in table) == 1
+
+
+def test_pairs_of_rows_are_in_columns_and_large_numbers_have_separators() -> None:
+    table = tuned_table()
+    sizes = {row: {**cells, "parameters": Cell(Ours((40_426.0,), (0,), 1))} for row, cells in table.rows.items()}
+    columns = {**table.columns, "parameters": {"ranked": False}}
+    content = FORMATS["html"](dataclasses.replace(table, rows=sizes, columns=columns))
+    scores, pairs = Reader(content).tables
+    assert "40,426" in scores[2]
+    assert pairs[0][1:] == ["difference", "95 % interval", "p"]
+    assert [row[0] for row in pairs[1:]] == ["GCN - GAT", "GCN - kMIP"]
+    assert re.fullmatch(r"\[\S+, \S+\]", pairs[1][2])
+    assert 0 < float(pairs[1][3]) <= 1
+    assert "GCN - kMIP" not in content.partition('<ul class="notes">')[2], "not in a note, too"

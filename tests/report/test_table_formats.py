@@ -139,7 +139,7 @@ def test_decimals_are_those_printed_and_sizes_have_digits_of_their_own() -> None
     rows = {row: {"time": Cell(our_side(*values))} for row, values in times.items()}
     facts = {"better": "lower", "ranked": False}
     text = FORMATS["md"](result_table(columns={"time": facts}, rows=rows, settings=dict.fromkeys(rows, "ours")))
-    assert all(f" {entry} " in text for entry in ("0.0523 ± 0.0016", "1751 ± 55", "7.250"))
+    assert all(f" {entry} " in text for entry in ("0.0523 ± 0.0016", "1,751 ± 55", "7.250"))
 
 
 def test_why_there_is_no_interval_is_said_with_the_number_of_cells() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import types
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 from torch_geometric.data import Batch
 
+from graphgps_kmip.common import progress
+from graphgps_kmip.common.progress import BatchProgress
 from graphgps_kmip.train import TensorBoardWriter, TrainSettings, WandbWriter
 from graphgps_kmip.train.reporter import Reporter
 from graphgps_kmip.train.settings import RunState
@@ -97,7 +100,6 @@ def report(run_dir: Path, seconds: dict[int, float], **options: Any) -> None:
     for epoch, taken in seconds.items():
         state = RunState(epoch=epoch, best={"value": 0.875})
         reporter.report({"train": {"epoch": epoch, "loss": 0.25}}, state, taken)
-    reporter.close()
 
 
 def etas(run_dir: Path) -> list[float]:
@@ -125,14 +127,33 @@ def test_the_eta_is_never_zero_while_epochs_are_left(
     assert last.endswith(" s/epoch")  # nothing is left
 
 
-def test_on_a_terminal_there_is_one_bar(
+def test_a_long_epoch_shows_a_bar_with_its_loss_on_a_terminal_and_a_short_one_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    report(tmp_path, {0: 2.0, 1: 2.0}, max_epoch=4, eval_period=4)
+    run(tmp_path / "short", max_epoch=1)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(progress, "REDRAW", 0.0)
+    run(tmp_path / "long", max_epoch=2)
     shown = capsys.readouterr().err
-    assert "2/4 toy loss 0.25, best accuracy 0.875, 2.00 s/epoch, ETA 4 s" in shown
-    assert shown.count("\n") == 1
+    assert re.search(r"epoch 2/2 train .* 3/\?, loss \d\.\d+", shown)
+    assert shown.endswith("\r"), "the bar is cleared, and the line of the epoch takes its place"
+
+
+def test_elsewhere_a_very_long_epoch_has_a_log_line_a_minute(
+    capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(0, 10_000, 25))  # seconds: a batch takes 25
+    monkeypatch.setattr(progress.time, "perf_counter", lambda: next(clock))
+    with caplog.at_level(logging.INFO), BatchProgress("epoch 1/2 train", range(8)) as bar:
+        for number in range(8):
+            bar.update(lambda loss=number: loss / 4)
+    assert caplog.messages == [
+        "epoch 1/2 train: batch 3 of 8, loss 0.5, 2 min 5 s left",
+        "epoch 1/2 train: batch 6 of 8, loss 1.25, 50 s left",
+    ]
+    assert capsys.readouterr().err == ""
 
 
 def test_elsewhere_there_is_one_line_an_evaluation_and_no_bar(

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import index_to_mask, scatter
-from tqdm import tqdm
 
+from graphgps_kmip.common.progress import terminal_bar
 from graphgps_kmip.data.dataset import GraphDataset
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.file_errors import reading
@@ -202,7 +202,7 @@ def _molecule_rows(path: Path) -> Iterator[Row]:
     with reading(path):
         table = pd.read_csv(path)
         gaps = zip(table["smiles"], table["homolumogap"], strict=True)
-    for smiles, gap in tqdm(gaps, "PCQM4Mv2: molecules", total=len(table)):
+    for smiles, gap in terminal_bar(gaps, "PCQM4Mv2: molecules", total=len(table)):
         with reading(path):
             graph = molecule(smiles)
         yield {key: torch.as_tensor(graph.get(key, [gap])).to(MOLECULE[key]["dtype"]) for key in MOLECULE}

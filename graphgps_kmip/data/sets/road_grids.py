@@ -29,7 +29,7 @@ SOURCES = 256  # junctions whose neighbourhoods are searched at once
 
 
 def load_roads(_root: str = "", *, side: int, seed: int = 0) -> GraphDataset:
-    """Return one road network of ``side``^2 junctions; the same graph and split in every run.
+    """Return one road network of side^2 junctions; the same graph and split in every run.
 
     Shapes, with N = side^2: x (N, 34), edge_index (2, E) both ways, y (N,), three masks (N,).
     """

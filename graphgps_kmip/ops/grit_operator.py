@@ -1,9 +1,9 @@
 """GRIT's attention over pairs of nodes (Ma et al. 2023, equations 2 to 4) as an operator: plain, and chunk by chunk.
 
-The plain form keeps some ten tensors of pairs times channels in each layer. The chunked form, for complete pairs, is
-products of matrices for some graphs at a time, and a C loop between them (``native/grit_attention.c``; torch where that
-is not available). It keeps two more tensors of the size of the pair features, up to `KEEP_BYTES` of them, and computes
-the others again in the backward pass.
+The plain form keeps some ten tensors of pairs times channels in each layer. The chunked form, for complete pairs on a
+CPU, is products of matrices for some graphs at a time, and a C loop between them (``native/grit_attention.c``). It
+keeps two more tensors of the size of the pair features, up to `KEEP_BYTES` of them, and computes the others again in
+the backward pass.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -20,13 +20,11 @@ from torch.autograd import Function
 from torch.nn.functional import linear
 
 from graphgps_kmip.ops.context import all_pairs, edge_softmax
-from graphgps_kmip.ops.host_copies import host_copy, on_device
 from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.ops.operators import refuse_second_derivative
 from graphgps_kmip.ops.sparse_attention import drop_weights
 
-CHUNK_ENTRIES = {"cpu": 2**19}  # pairs times channels of one chunk: whole graphs, or some queries of a larger one
-CHUNK_ENTRIES_ELSEWHERE = 2**25
+CHUNK_ENTRIES = 2**19  # pairs times channels of one chunk: whole graphs, or some queries of a larger one
 KEEP_BYTES = 48 * 2**20  # of a layer for its backward pass: those of a batch of ZINC, a tenth of one of Peptides
 KERNEL = "grit_attention"
 UNITS = 4  # parts of the queries of a chunk of one graph, which threads share
@@ -114,10 +112,10 @@ def grit_attention(
     tensors = (q, k, v, pairs.value, pairs.scale, pairs.shift, *maps)
     tensors = tuple(None if tensor is None else tensor.to(wide) for tensor in tensors)
     with torch.autocast(device, enabled=False):
-        if index is None:
+        if index is None and device == "cpu" and unavailable_reason(KERNEL, *dtype_flags(wide)) is None:
             out = _GRITAttention.apply(*tensors, ptr, masks, settings, update_pairs)
         else:
-            out = _plain(tensors, index, masks, settings, update_pairs)
+            out = _plain(tensors, all_pairs(ptr) if index is None else index, masks, settings, update_pairs)
     return out[0].to(v.dtype), out[1].to(v.dtype), out[2].to(pairs.value.dtype) if update_pairs else None
 
 
@@ -185,16 +183,9 @@ class _Chunk(NamedTuple):
             for place, (first, last) in enumerate(pairwise(bounds))
         ]
 
-    def index(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return query and key of each pair, numbered from the first ones of the chunk."""
-        if self.is_whole:
-            return tuple(all_pairs(on_device([0, *accumulate(self.sizes)], device)))
-        queries, keys = (torch.arange(part.stop - part.start, device=device) for part in (self.queries, self.keys))
-        return queries.repeat_interleave(len(keys)), keys.repeat(len(queries))
 
-
-def _chunks(sizes: list[int], dim: int, device: str) -> Iterator[_Chunk]:
-    rows = max(1, CHUNK_ENTRIES.get(device, CHUNK_ENTRIES_ELSEWHERE) // dim)
+def _chunks(ptr: Tensor, dim: int) -> Iterator[_Chunk]:
+    sizes, rows = ptr.diff().tolist(), max(1, CHUNK_ENTRIES // dim)
     node = pair = first = 0
     while first < len(sizes):
         last, count = first + 1, sizes[first] ** 2
@@ -245,22 +236,9 @@ def _score_pairs(
 ) -> _Scores:
     """Add the bias to factor and summand, put scores in place of the latter; set the sums over keys of the queries."""
     shape = len(both), settings.num_heads
-    if _has_kernel(both):
-        scores = _Scores(both, both.new_empty(shape), both.new_empty(shape))
-        _run_kernel("grit_forward", scores, nodes, chunk, keep, settings, values=values, rows=rows)
-        return scores
-    (query, key), (factor, s) = chunk.index(both.device), both.add_(nodes.bias).chunk(2, dim=1)
-    product = (nodes.q[chunk.queries][query] + nodes.k[chunk.keys][key]) * factor
-    s += product.abs().sqrt_().copysign_(product)
-    if settings.relu:
-        s.relu_()
-    logit = (s * nodes.map).unflatten(1, (settings.num_heads, -1)).sum(-1)
-    clamped = logit if settings.clamp is None else logit.clamp(-settings.clamp, settings.clamp)
-    weight = edge_softmax(clamped, query, chunk.queries.stop - chunk.queries.start)
-    used = drop_weights(weight, keep, settings.dropout).repeat_interleave(s.size(1) // settings.num_heads, dim=1)
-    for sums, terms in ((values, nodes.v[chunk.keys][key]), (rows, s)):
-        sums[chunk.queries] = torch.zeros_like(sums[chunk.queries]).index_add_(0, query, terms * used)
-    return _Scores(both, logit, weight)
+    scores = _Scores(both, both.new_empty(shape), both.new_empty(shape))
+    _run_kernel("grit_forward", scores, nodes, chunk, keep, settings, values=values, rows=rows)
+    return scores
 
 
 def _score_gradients(
@@ -274,42 +252,16 @@ def _score_gradients(
     grad_s: Tensor | None,
 ) -> tuple[Tensor, ...]:
     """Return the gradients of factor and summand (R, 2C), of q of the queries, of k and v of the keys, of the map."""
+    units, like = chunk.units(), nodes.q
+    grad_q, grad_both = torch.empty_like(like), torch.empty_like(scores.both)
+    grad_k, grad_v = (like.new_empty(sum(unit[3] for unit in units), like.size(1)) for _ in range(2))
+    grads = {"grad_values": grad_values, "grad_rows": grad_rows, "grad_s": grad_s, "grad_scores": grad_both}
+    grads |= {"grad_q": grad_q, "grad_k": grad_k, "grad_v": grad_v}
+    grads["grad_map"] = grad_map = like.new_empty(len(units), like.size(1))
+    _run_kernel("grit_backward", scores, nodes, chunk, keep, settings, **grads)
     num_keys = chunk.keys.stop - chunk.keys.start
-    if _has_kernel(scores.both):
-        units, like = chunk.units(), nodes.q
-        grad_q, grad_both = torch.empty_like(like), torch.empty_like(scores.both)
-        grad_k, grad_v = (like.new_empty(sum(unit[3] for unit in units), like.size(1)) for _ in range(2))
-        grads = {"grad_values": grad_values, "grad_rows": grad_rows, "grad_s": grad_s, "grad_scores": grad_both}
-        grads |= {"grad_q": grad_q, "grad_k": grad_k, "grad_v": grad_v}
-        grads["grad_map"] = grad_map = like.new_empty(len(units), like.size(1))
-        _run_kernel("grit_backward", scores, nodes, chunk, keep, settings, **grads)
-        grad_k, grad_v = (sums.view(-1, num_keys, like.size(1)).sum(0) for sums in (grad_k, grad_v))
-        return grad_both, grad_q[chunk.queries], grad_k, grad_v, grad_map.sum(0)
-    (query, key), heads = chunk.index(scores.both.device), (settings.num_heads, -1)
-    (factor, s), (q, k, v) = (
-        scores.both.chunk(2, dim=1),
-        (nodes.q[chunk.queries], nodes.k[chunk.keys], nodes.v[chunk.keys]),
-    )
-    grad_values, grad_rows = grad_values[chunk.queries][query], grad_rows[chunk.queries][query]
-    grad_weight = torch.addcmul(grad_values * v[key], grad_rows, s).unflatten(1, heads).sum(-1)
-    product = scores.weight * drop_weights(grad_weight, keep, settings.dropout)
-    grad_logit = product - scores.weight * product.new_zeros(len(q), heads[0]).index_add_(0, query, product)[query]
-    if settings.clamp is not None:
-        grad_logit.masked_fill_(scores.logit.abs() > settings.clamp, 0.0)
-    used = drop_weights(scores.weight, keep, settings.dropout)
-    used, grad_logit = (each.repeat_interleave(len(nodes.map) // heads[0], dim=1) for each in (used, grad_logit))
-    grad = torch.addcmul(grad_logit * nodes.map, used, grad_rows)
-    grad = grad if grad_s is None else grad.add_(grad_s)
-    grad = torch.ops.aten.threshold_backward(grad, s, 0) if settings.relu else grad
-    total = q[query] + k[key]
-    double = (total * factor).abs_().sqrt_().mul_(2)
-    slope = grad / double.masked_fill_(double == 0, torch.inf)  # 0 where the root is 0
-    grad_total = slope * factor
-    grad_q, grad_k, grad_v = (
-        torch.zeros_like(like).index_add_(0, node, terms)
-        for like, node, terms in ((q, query, grad_total), (k, key, grad_total), (v, key, used * grad_values))
-    )
-    return torch.cat([slope * total, grad], dim=1), grad_q, grad_k, grad_v, (grad_logit * s).sum(0)
+    grad_k, grad_v = (sums.view(-1, num_keys, like.size(1)).sum(0) for sums in (grad_k, grad_v))
+    return grad_both, grad_q[chunk.queries], grad_k, grad_v, grad_map.sum(0)
 
 
 class _GRITAttention(Function):
@@ -328,7 +280,7 @@ class _GRITAttention(Function):
         new = torch.empty_like(value) if update_pairs else None
         room, scores = KEEP_BYTES * any(ctx.needs_input_grad), []
         constant = shift if out_bias is None else out_bias if shift is None else shift + out_bias
-        for chunk in _chunks(host_copy(ptr).diff().tolist(), q.size(1), q.device.type):
+        for chunk in _chunks(ptr, q.size(1)):
             part = chunk.pairs
             both = value[part] @ edge_map.T
             kept = _score_pairs(both, nodes, chunk, _rows(masks[0], part), settings, values, rows)
@@ -356,7 +308,7 @@ class _GRITAttention(Function):
         grad_new = grads[2].contiguous() if ctx.update_pairs and grads[2] is not None else None
         sums = [None if tensor is None or tensor is value else torch.zeros_like(tensor) for tensor in tensors]
         sums[3] = torch.empty_like(value)  # each row is set once
-        for number, chunk in enumerate(_chunks(host_copy(ptr).diff().tolist(), q.size(1), q.device.type)):
+        for number, chunk in enumerate(_chunks(ptr, q.size(1))):
             part, grad_s = chunk.pairs, None
             if 3 * number < len(kept):
                 scores = _Scores(*kept[3 * number : 3 * number + 3])
@@ -405,10 +357,6 @@ def _scale_map(edge: Tensor, bias: Tensor, scale: Tensor | None, shift: Tensor |
 
 def _rows(mask: Tensor | None, part: slice) -> Tensor | None:
     return None if mask is None else mask[part]
-
-
-def _has_kernel(like: Tensor) -> bool:
-    return like.device.type == "cpu" and unavailable_reason(KERNEL, *dtype_flags(like.dtype)) is None
 
 
 class _Arguments(ctypes.Structure):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,6 @@ from graphgps_kmip.model.transformer_layers import PostNormLayer
 from graphgps_kmip.ops import grit_operator
 from graphgps_kmip.ops.context import all_pairs
 from graphgps_kmip.ops.grit_operator import PairFeatures, PairMaps, PairSettings, grit_attention, signed_root
-from graphgps_kmip.ops.native import without_kernels
 from graphgps_kmip.ops.row_layers import RowBatchNorm, row_norms
 from tests.attention.contexts import context_of
 from tests.recorded import check, load, part
@@ -93,14 +91,8 @@ def test_the_operator_is_its_formula(clamp: float | None) -> None:
     assert (clamped > 0) == (clamp is not None)
 
 
-# pairs times channels of a chunk; bytes kept for the backward pass; whether the C loop runs
-FORMS = {
-    "query by query": (1, 0, True),
-    "some queries": (72, 1000, True),
-    "all graphs": (2**19, 2**20, True),
-    "some queries, no kernel": (72, 1000, False),
-    "all graphs, no kernel": (2**19, 2**20, False),
-}
+# pairs times channels of a chunk; bytes kept for the backward pass
+FORMS = {"query by query": (1, 0), "some queries": (72, 1000), "all graphs": (2**19, 2**20)}
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -112,13 +104,12 @@ FORMS = {
 def test_chunks_of_complete_pairs_give_outputs_and_gradients_of_the_plain_form(
     sizes: list[int], scaled: int, relu: int, dropout: float, update: int, mapped: bool, form: tuple, monkeypatch: Any
 ) -> None:
-    entries, keep, kernel = form
-    monkeypatch.setitem(grit_operator.CHUNK_ENTRIES, "cpu", entries)
+    entries, keep = form
+    monkeypatch.setattr(grit_operator, "CHUNK_ENTRIES", entries)
     monkeypatch.setattr(grit_operator, "KEEP_BYTES", keep)
     tensors, ptr = arguments(sizes, bool(scaled), mapped)
     settings = PairSettings(HEADS, 1.5, bool(relu), dropout, dropout)
-    with nullcontext() if kernel else without_kernels():
-        both = [results(tensors, ptr, index, settings, update_pairs=bool(update)) for index in (None, all_pairs(ptr))]
+    both = [results(tensors, ptr, index, settings, update_pairs=bool(update)) for index in (None, all_pairs(ptr))]
     torch.testing.assert_close(*both, **ROUNDING)
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from graphgps_kmip.common import signals
-from graphgps_kmip.common.signals import Stopped, StopSignals
+from graphgps_kmip.common.progress import terminal_bar
+from graphgps_kmip.common.signals import ScreenLog, Stopped, StopSignals
 
 
 @pytest.fixture(autouse=True)
@@ -50,3 +54,14 @@ def test_a_signal_that_is_ignored_stays_ignored_where_children_do_the_work() -> 
     with StopSignals(forward=True) as stop:
         signal.raise_signal(signal.SIGHUP)
     assert stop.signum == 0
+
+
+def test_a_bar_moves_below_a_line_of_the_log(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with terminal_bar(total=3, delay=0):
+        ScreenLog().emit(logging.makeLogRecord({"msg": "a line"}))
+        out, err = capsys.readouterr()
+    assert out == "a line\n"
+    assert re.fullmatch(r"\r?.*0/3.*\r +\r.*0/3.*", err), "drawn, cleared for the line, drawn again"

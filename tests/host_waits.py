@@ -56,6 +56,7 @@ def _session(model: nn.Module, task: Any, settings: Any, device: torch.device) -
     fabric = SimpleNamespace(
         device=device,
         world_size=1,
+        is_global_zero=True,
         to_device=lambda batch: batch.to(device, non_blocking=True),
         backward=lambda total: total.backward(),
         clip_gradients=lambda *_, **__: None,

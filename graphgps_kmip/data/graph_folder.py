@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,7 @@ def _read_npz(file: Path) -> dict[str, np.ndarray]:
 READERS = {".npz": _read_npz, ".pt": load_torch}
 
 
-def read_graphs(file: Path) -> Iterator[tuple[str, Data]]:
+def read_graphs(file: Path, required: Sequence[str] = REQUIRED) -> Iterator[tuple[str, Data]]:
     """Yield place and content of each graph of a file, as types that models take: float32, int64, bool masks."""
     with reading(file):
         content = READERS[file.suffix](file)
@@ -50,15 +50,15 @@ def read_graphs(file: Path) -> Iterator[tuple[str, Data]]:
         where = f"{file}, graph {number}" if isinstance(content, list | tuple) else str(file)
         if not isinstance(graph, Data | dict):
             raise DataError(f"{where}: a graph must be a Data or a dict of tensors, got {type(graph).__name__}")
-        yield where, _make_graph(graph.to_dict() if isinstance(graph, Data) else graph, where)
+        yield where, _make_graph(graph.to_dict() if isinstance(graph, Data) else graph, where, required)
 
 
-def _make_graph(values: Mapping[str, Any], where: str) -> Data:
+def _make_graph(values: Mapping[str, Any], where: str, required: Sequence[str]) -> Data:
     values = {str(key): value for key, value in values.items() if value is not None and key != "num_nodes"}
     others = {key.lower(): key for key in values if key not in KNOWN}
     for key in KNOWN:
         near = difflib.get_close_matches(key, others, n=1, cutoff=LIKE)
-        if key not in values and (near or key in REQUIRED):
+        if key not in values and (near or key in required):
             hint = f": is {others[near[0]]} meant?" if near else f"; it has {_list_first(list(values))}"
             raise DataError(f"{where}: {key} is missing{hint}")
         if key in values:
@@ -125,11 +125,14 @@ def _no_sample(record: DatasetRecord, seed: int) -> GraphDataset:  # noqa: ARG00
     raise InputError(f"dataset.sample: nothing is known of {record.title} but its files: set dataset.sample False")
 
 
-def load(root: str, name: str, task_type: str = "classification") -> GraphDataset:
-    """Return the graphs of a folder, with the split that its sub-folders make, if there are any."""
+def load(root: str, name: str, task_type: str = "classification", required: Sequence[str] = REQUIRED) -> GraphDataset:
+    """Return the graphs of a folder, with the split that its sub-folders make, if there are any.
+
+    ``required`` are the attributes that each graph must have.
+    """
     parts, places = [], []
     for files in _files(_path(root, name)).values():
-        pairs = [pair for file in files for pair in read_graphs(file)]
+        pairs = [pair for file in files for pair in read_graphs(file, required)]
         parts.append([graph for _, graph in pairs])
         places += [place for place, _ in pairs]
     graphs = [graph for part in parts for graph in part]
@@ -137,6 +140,8 @@ def load(root: str, name: str, task_type: str = "classification") -> GraphDatase
         raise DataError(NO_GRAPHS.format(_path(root, name)))
     check_alike(zip(places, graphs, strict=True))
     for place, graph in zip(places, graphs, strict=True):
+        if "y" not in graph:
+            continue
         if task_type != "classification":
             graph.y = graph.y.float()
         elif torch.equal(graph.y, graph.y.round()):  # classes that were saved as 0.0, 1.0, ...

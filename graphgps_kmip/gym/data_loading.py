@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
@@ -39,16 +40,18 @@ from graphgps_kmip.data import (
     sampled,
 )
 from graphgps_kmip.data.dataset_info import columns, summarize
+from graphgps_kmip.data.dataset import SPLITS
 from graphgps_kmip.data.dataset_record import LEVELS
 from graphgps_kmip.data.graph_changes import order_nodes, with_normalized_features, with_reverse_edges, with_self_loops
 from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
+from graphgps_kmip.data.graph_folder import load as load_folder
 from graphgps_kmip.data.layer_loader import LayerLoader
 from graphgps_kmip.data.loaders import with_node_budget
 from graphgps_kmip.data.node_loader import FULL_BATCH, NODE2SUBGRAPH, around_nodes
 from graphgps_kmip.data.sets.brec import NUM_PAIRS, parse_pairs, select_pairs
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, encoding_parts, from_settings
-from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.errors import ConfigError, DataError
 from graphgps_kmip.gym.config_defaults import NAME
 from graphgps_kmip.gym.graphgym_registries import choose_package
 from graphgps_kmip.gym.network_building import set_values, with_values
@@ -88,11 +91,45 @@ def load(format: str, name: str, root: str) -> Loaded | None:  # noqa: A002 (Gra
     cache = None if is_sample else Path(root, "encodings", record.key.replace("/", "-"))
     derived = {name: value for spec in enabled() for name, value in current(spec).facts(dataset.graphs).items()}
     facts = {f"share.{name}": value for name, value in derived.items()}  # such as the width of ERN
-    encodings = enabled_encodings(with_values(cfg, facts))
-    if cfg.prep.exp and not is_sparse(cfg):  # the edges of a sparse network are those that have scores
-        expander = replace(from_settings(PublicExpander, "Expander", cfg), seed=_seed(cfg.prep.exp_seed))
-        encodings.append(precomputation(expander))
-    return Loaded(encoded(dataset, encodings, cache), facts)
+    return Loaded(encoded(dataset, enabled_encodings(with_values(cfg, facts)), cache), facts)
+
+
+def load_new(folder: Path, level: str) -> tuple[list[GraphDataset], bool]:
+    """Return new graphs as the test split of data sets, prepared by ``cfg``, which has the facts of the training data.
+
+    At level "node" each graph is a data set. The second value says whether the graphs have labels; else they are 0.
+    """
+    key = "edge_label" if level == "link" else "y"
+    task_type = cfg.dataset.task_type
+    dataset = load_folder("", str(folder), task_type, required=("x", "edge_index"))
+    graphs = list(dataset.graphs)
+    is_labelled = key in graphs[0]
+    for graph in graphs:
+        if not is_labelled:
+            rows = {"graph": 1, "link": 0 if level != "link" else graph.edge_label_index.size(1)}.get(
+                level, graph.num_nodes
+            )
+            graph[key] = torch.zeros(rows, dtype=torch.long)
+        if level == "node":
+            for split in SPLITS:
+                graph[f"{split}_mask"] = torch.full((graph.num_nodes,), split == "test")
+    empty, record = torch.empty(0, dtype=torch.long), folder_record(str(folder), "", task_type, level)
+    if level == "node":
+        datasets = [GraphDataset([graph], files=dataset.files[number:][:1]) for number, graph in enumerate(graphs)]
+    else:
+        datasets = [GraphDataset(graphs, (empty, empty, torch.arange(len(graphs))), files=dataset.files)]
+    for new in datasets:
+        new.summary = summarize(new, record)
+        for attribute, width, expected in (
+            ("x", new.summary.dim_in, cfg.share.dim_in),
+            ("edge_attr", new.summary.dim_edge, cfg.dataset.edge_dim),
+        ):
+            if width != expected:
+                raise DataError(
+                    f"{new.files[0]}: {attribute} has {width or 'no'} columns, and the model was trained with "
+                    f"{expected or 'none'}: give the columns of the training data"
+                )
+    return [encoded(_prepare(new, record), enabled_encodings(cfg), None) for new in datasets], is_labelled
 
 
 def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # noqa: A002 (GraphGym's signature)
@@ -193,6 +230,11 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
         if standing_in:  # its pairs are others: of the setting only the form is checked
             parse_pairs(cfg.brec.pairs, range(NUM_PAIRS))
         dataset = select_pairs(dataset, "" if standing_in else cfg.brec.pairs)
+    return _prepare(dataset, record), standing_in
+
+
+def _prepare(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
+    """Return the graphs with the order of nodes, the edges and the features that ``prep`` and ``dataset`` ask for."""
     dataset = order_nodes(dataset, cfg.prep.node_order, cfg.seed)
     if record.level == "node":
         dataset = _prepare_graph(dataset, record)
@@ -208,7 +250,7 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
                 "train.sampler"
             )
         dataset = around_nodes(dataset, record, cfg.train.subgraph_hops, cfg.train.subgraph_nodes, cfg.seed)
-    return dataset, standing_in
+    return dataset
 
 
 def _seed(seed: int) -> int:
@@ -305,7 +347,11 @@ def enabled_encodings(settings: CfgNode) -> list[Encoding]:
             if name in parts and not settings[parts[name].group].enable:
                 raise ConfigError(f"dataset.{kind}_encoder_name: {name} needs {parts[name].group}.enable True")
     encodings = [from_settings(spec.component, spec.name, settings) for spec in enabled()]
-    return [precomputation(encoding) for encoding in encodings if not encoding.computed_in_batch]
+    precomputed = [precomputation(encoding) for encoding in encodings if not encoding.computed_in_batch]
+    if settings.prep.exp and not is_sparse(settings):  # the edges of a sparse network are those that have scores
+        expander = from_settings(PublicExpander, "Expander", settings)
+        precomputed.append(precomputation(replace(expander, seed=_seed(settings.prep.exp_seed))))
+    return precomputed
 
 
 def precomputation(encoding: PositionalEncoding) -> Encoding:

@@ -76,6 +76,10 @@ def carry_out(args: argparse.Namespace) -> None:
     elif args.data:
         load_config(cfg, file, args.opts)  # its custom modules register data sets
         print(show_data(args.data))
+    elif args.predict:
+        from graphgps_kmip.gym.predictions import write_predictions  # it reads this module
+
+        print(write_predictions(args.predict, args.data_folder, args.out))
     elif args.dry_run:
         print(dry_run(file, args.opts, args.repeat))
     else:

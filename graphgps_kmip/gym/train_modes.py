@@ -47,7 +47,7 @@ from graphgps_kmip.train import (
     replace_file,
     train,
 )
-from graphgps_kmip.train.evaluation import evaluate, predict
+from graphgps_kmip.train.evaluation import evaluate, predict_batches
 from graphgps_kmip.train.loop import Session
 from graphgps_kmip.train.run_recording import closed_record, open_record
 from graphgps_kmip.train.settings import RunState
@@ -244,7 +244,8 @@ def pcqm4mv2_inference(
     """Evaluate on the official validation molecules, and save the predictions for both tests of the leaderboard."""
     del optimizer, scheduler
     for loader, name in zip(loaders[1:], LEADERBOARD, strict=True):
-        outputs = predict(model, loader, current_settings(), fabric, name)
+        batches = predict_batches(fabric.setup_module(model).eval(), loader, current_settings(), fabric, name)
+        outputs = torch.cat([pred.float().cpu() for _, pred, _ in batches])
         path = Path(cfg.run_dir) / f"y_pred_pcqm4m-v2_{name}.npz"
         buffer = io.BytesIO()
         np.savez_compressed(buffer, y_pred=outputs.squeeze(-1).numpy().astype(np.float32))  # ogb's form, (graphs,)

@@ -18,6 +18,7 @@ from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
+from graphgps_kmip.common.near_misses import near_misses
 from graphgps_kmip.compat.public_faults import PublicExpander, with_every_edge_reversed
 from graphgps_kmip.data import (
     DatasetInfo,
@@ -39,8 +40,8 @@ from graphgps_kmip.data import (
     open_dataset,
     sampled,
 )
-from graphgps_kmip.data.dataset_info import columns, summarize
 from graphgps_kmip.data.dataset import SPLITS
+from graphgps_kmip.data.dataset_info import columns, summarize
 from graphgps_kmip.data.dataset_record import LEVELS
 from graphgps_kmip.data.graph_changes import order_nodes, with_normalized_features, with_reverse_edges, with_self_loops
 from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
 _standing_in: ContextVar[bool] = ContextVar("standing_in", default=False)
 GRAPHGYM_SHARES = (0.8, 0.1, 0.1)  # its default of dataset.split
+PAIR_HEADS = ("edge", "link_pred", "inductive_edge")
 GRAPHGYM_FORMAT = "PyG"  # loaded by GraphGym itself where we have no record of that name
 
 
@@ -97,37 +99,40 @@ def load(format: str, name: str, root: str) -> Loaded | None:  # noqa: A002 (Gra
 def load_new(folder: Path, level: str) -> tuple[list[GraphDataset], bool]:
     """Return new graphs as the test split of data sets, prepared by ``cfg``, which has the facts of the training data.
 
-    At level "node" each graph is a data set. The second value says whether the graphs have labels; else they are 0.
+    At level "node" each graph is a data set. The second value says whether the graphs have labels; else these are 0.
     """
-    key = "edge_label" if level == "link" else "y"
-    task_type = cfg.dataset.task_type
-    dataset = load_folder("", str(folder), task_type, required=("x", "edge_index"))
-    graphs = list(dataset.graphs)
-    is_labelled = key in graphs[0]
-    for graph in graphs:
+    if not folder.is_dir():
+        near = near_misses(folder.name, [path.name for path in folder.parent.glob("*/")])
+        raise DataError(f"--data-folder: there is no folder {folder}.{near}")
+    label, task_type = "edge_label" if level == "link" else "y", cfg.dataset.task_type
+    dataset = load_folder("", str(folder), task_type, label, is_optional=True)
+    graphs, is_labelled, empty = list(dataset.graphs), label in dataset.graphs[0], torch.empty(0, dtype=torch.long)
+    for place, graph in zip(dataset.files, graphs, strict=True):
+        if level == "link" and "edge_label_index" not in graph:
+            if cfg.dataset.task == "link_pred":
+                raise DataError(f"{place}: edge_label_index is missing: give the pairs of nodes to predict, (2, L)")
+            graph.edge_label_index = graph.edge_index
         if not is_labelled:
-            rows = {"graph": 1, "link": 0 if level != "link" else graph.edge_label_index.size(1)}.get(
-                level, graph.num_nodes
-            )
-            graph[key] = torch.zeros(rows, dtype=torch.long)
+            rows = graph.edge_label_index.size(1) if level == "link" else 1 if level == "graph" else graph.num_nodes
+            graph[label] = torch.zeros(rows, dtype=torch.long)
         if level == "node":
             for split in SPLITS:
                 graph[f"{split}_mask"] = torch.full((graph.num_nodes,), split == "test")
-    empty, record = torch.empty(0, dtype=torch.long), folder_record(str(folder), "", task_type, level)
     if level == "node":
-        datasets = [GraphDataset([graph], files=dataset.files[number:][:1]) for number, graph in enumerate(graphs)]
+        datasets = [GraphDataset([graph], files=[place]) for place, graph in zip(dataset.files, graphs, strict=True)]
     else:
         datasets = [GraphDataset(graphs, (empty, empty, torch.arange(len(graphs))), files=dataset.files)]
+    record = DatasetRecord(FOLDER, lambda _root: dataset, task_type, str(folder), level, title=str(folder))
     for new in datasets:
         new.summary = summarize(new, record)
-        for attribute, width, expected in (
+        for attribute, width, trained_width in (
             ("x", new.summary.dim_in, cfg.share.dim_in),
             ("edge_attr", new.summary.dim_edge, cfg.dataset.edge_dim),
         ):
-            if width != expected:
+            if width != trained_width:
                 raise DataError(
                     f"{new.files[0]}: {attribute} has {width or 'no'} columns, and the model was trained with "
-                    f"{expected or 'none'}: give the columns of the training data"
+                    f"{trained_width or 'none'}: give the columns of the training data"
                 )
     return [encoded(_prepare(new, record), enabled_encodings(cfg), None) for new in datasets], is_labelled
 
@@ -194,7 +199,12 @@ def missing_data() -> str:
 def _record(format: str, name: str, root: str) -> DatasetRecord:  # noqa: A002
     if format != FOLDER:
         return find(format, name)
+    if cfg.dataset.task == "link_pred":
+        share = 1 - cfg.dataset.edge_message_ratio if cfg.dataset.edge_train_mode == "disjoint" else 0.0
+        links = {"negatives": cfg.dataset.edge_negative_sampling_ratio, "supervision": share}
+        return replace(folder_record(name, root, links=links), fractions=tuple(cfg.dataset.split))
     level = cfg.gnn.head if cfg.gnn.head in LEVELS else ""  # "": seen from the files
+    level = "link" if cfg.gnn.head in PAIR_HEADS else level
     return folder_record(name, root, cfg.dataset.task_type, level)
 
 

@@ -60,15 +60,15 @@ Loaders, Record = Sequence[Any], dict[str, Any]
 OF_HEADS = {
     "inductive_edge": "link_ranking",
     "link_pred": "link_prediction",
-    "edge": "link_prediction",
     "infer_links": "classification_multi",
 }
 
 
 def current_task(dim_out: int) -> Task:
     """Return the task that the config describes."""
+    head = cfg.dataset.task if cfg.gnn.head == "default" else cfg.gnn.head
     return make_task(
-        OF_HEADS.get(cfg.gnn.head, cfg.dataset.task_type),
+        OF_HEADS.get(head, cfg.dataset.task_type),
         dim_out,
         cfg.model.loss_fun,
         cfg.metric_best,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import logging
 import random
+import warnings
 from collections.abc import Sequence
 
 import torch
@@ -43,7 +45,7 @@ def divide_links(
             "dataset.task link_pred divides the edges of each graph: put the graphs into one folder, without a split"
         )
     parts: dict[str, list[Data]] = {split: [] for split in SPLITS}
-    state = random.getstate()  # torch_geometric draws by both generators; those of the run must not move
+    dense, state = 0, random.getstate()  # torch_geometric draws by both generators; those of the run must not move
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed), random.seed(seed)
         for number in range(len(dataset)):
@@ -57,17 +59,22 @@ def divide_links(
                 disjoint_train_ratio=supervision,
             )
             try:
-                divided = divide(graph)
+                with warnings.catch_warnings(record=True) as caught:
+                    divided = divide(graph)
             except ValueError as error:
-                raise DataError(f"{dataset.place(number)}: {graph.num_edges} edges are too few to divide") from error
-            finally:
                 random.setstate(state)
+                raise DataError(f"{dataset.place(number)}: {graph.num_edges} edges are too few to divide") from error
+            dense += bool(caught)
             for split, part in zip(SPLITS, divided, strict=True):
                 pairs = part.edge_label_index
                 if both_ways:  # edges come with the smaller node first, pairs without an edge do not
                     pairs = torch.where(torch.rand(pairs.size(1)) < 0.5, pairs, pairs.flip(0))
                 part.edge_label_index, part.edge_label = pairs, part.edge_label.long()
                 parts[split].append(part)
+    random.setstate(state)
+    if dense:
+        text = "dataset.edge_negative_sampling_ratio %g: %d of %d graphs have fewer pairs without an edge: all were taken"
+        logging.warning(text, negatives, dense, len(dataset))
     for split, graphs in parts.items():
         if not any(bool(graph.edge_label.any()) for graph in graphs):
             raise InputError(f"dataset.split: the {split} split of {len(graphs)} graphs has no edges: give it more")

@@ -148,7 +148,8 @@ def run_experiment(
             logging.info("run %d of %d is done: %s", number, len(runs), run_dir)
             draw_pictures(run_dir, missing=record is None)  # of another package, whose mode returns none
     if fabric.is_global_zero:
-        aggregate(*summary)
+        unit = "fold" if cfg.dataset.split_mode.startswith("cv-") else "split"
+        aggregate(*summary, unit=unit if cfg.run_multiple_splits else "")
     return fabric
 
 

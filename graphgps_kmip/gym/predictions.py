@@ -66,11 +66,12 @@ def predict(run_dir: str | Path, data_folder: str | Path | None = None) -> pd.Da
 
     with unchanged_config():
         record, path, content = open_run(Path(run_dir))
-        for unfit, key in (
-            (is_sparse(cfg), "gt.layer_type Spexphormer"),
-            (cfg.train.mode == "brec", "train.mode brec"),
+        for key, is_unfit in (
+            ("gt.layer_type Spexphormer", is_sparse(cfg)),
+            ("train.mode brec", cfg.train.mode == "brec"),
+            ("gnn.head infer_links", cfg.gnn.head == "infer_links"),
         ):
-            if unfit:
+            if is_unfit:
                 raise ConfigError(f"--predict: {run_dir} is a run of {key}, whose predictions are not supported")
         if data_folder is None:
             with trained(Path(run_dir)) as run:

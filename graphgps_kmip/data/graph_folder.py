@@ -220,7 +220,8 @@ def _files(folder: Path) -> dict[str, list[Path]]:
     """Return the graph files of each part; of one part "" where the folder is not divided."""
     inside = sorted(part.name for part in folder.glob("[!.]*/"))
     divided = [split for split in SPLITS if split in inside]
-    parts = {split: folder / split for split in SPLITS} if divided else {"": folder}
+    whole = folder / "raw" if "raw" in inside and not _graph_files(folder) else folder  # as ogb lays it out
+    parts = {split: folder / split for split in SPLITS} if divided else {"": whole}
     if divided and len(divided) < len(SPLITS):
         absent = " and ".join(split for split in SPLITS if split not in inside)
         raise DataError(

@@ -59,7 +59,7 @@ def divide_links(
                 disjoint_train_ratio=supervision,
             )
             try:
-                with warnings.catch_warnings(record=True) as caught:
+                with warnings.catch_warnings(record=True, action="always") as caught:
                     divided = divide(graph)
             except ValueError as error:
                 random.setstate(state)
@@ -73,7 +73,7 @@ def divide_links(
                 parts[split].append(part)
     random.setstate(state)
     if dense:
-        text = "dataset.edge_negative_sampling_ratio %g: %d of %d graphs have fewer pairs without an edge: all were taken"
+        text = "dataset.edge_negative_sampling_ratio %g: %d of %d graphs have fewer pairs without an edge"
         logging.warning(text, negatives, dense, len(dataset))
     for split, graphs in parts.items():
         if not any(bool(graph.edge_label.any()) for graph in graphs):

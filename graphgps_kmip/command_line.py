@@ -36,6 +36,13 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "those of its custom_modules too, and stop",
     )
     parser.add_argument("--data", metavar="NAME", help="print the dataset card of a data set, and stop")
+    parser.add_argument("--predict", type=Path, metavar="RUN", help="write the predictions of a finished run, and stop")
+    parser.add_argument(
+        "--data-folder", type=Path, metavar="DIR", help="of --predict: new graphs, not the run's test split"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="of --predict: .csv or .npz (default RUN/predictions.csv)"
+    )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values, such as gt.kmip.k 20")
     args = parser.parse_args(argv)
@@ -55,6 +62,12 @@ def _next_flag(args: argparse.Namespace) -> int | None:
 
 def check(args: argparse.Namespace) -> None:
     """Raise a ConfigError for what can never become a config, before anything is imported that takes seconds."""
+    if args.predict is None and (args.data_folder or args.out):
+        raise ConfigError(f"{'--data-folder' if args.data_folder else '--out'} belongs to --predict RUN: name the run")
+    if args.predict is not None:
+        if args.cfg_file or args.opts:
+            raise ConfigError("--predict takes all settings from the run: leave out --cfg, keys and values")
+        return
     if args.cfg_file is None and args.list is None and not args.data:
         raise ConfigError("--cfg is missing: give a YAML file, such as configs/quickstart/digits-kmip.yaml (or --list)")
     if args.cfg_file is not None:

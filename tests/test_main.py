@@ -213,6 +213,7 @@ ERRORS = {
     "widths differ": (["gt.dim_hidden", "16"], "gnn.dim_inner"),
     "two norms": (["gt.layer_norm", "True"], "gt.batch_norm"),
     "repeat and splits": (["run_multiple_splits", "[0, 1]"], "--repeat"),
+    "folds of a split without folds": (["run_multiple_splits", "all"], "cv-kfold-N"),
     "bad split": (["dataset.split_mode", "random", "dataset.split", "[0.9, 0.2, 0.1]"], "dataset.split"),
 }
 

@@ -273,7 +273,7 @@ def check_alike(graphs: Iterable[tuple[str, Data]]) -> None:
             if key not in kind or key not in expected:
                 has, lacks = (place, first) if key in kind else (first, place)
                 raise DataError(f"{lacks}: {key} is missing, and {has} has it: give it to every graph, or to none")
-            if key != "edge_index":
+            if key not in ("edge_index", "edge_label_index"):
                 check_width(key, (kind[key], place), (expected[key], first))
 
 

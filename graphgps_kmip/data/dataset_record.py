@@ -130,6 +130,8 @@ class DatasetRecord:
         source: citation, licence and official page.
         raw: the files it is made from; None where it needs none.
         unknown_targets: some targets are not published and NaN; else NaN in a target is refused.
+        divide: ``divide(dataset, fractions, seed)`` returns what `load` returns with a split of its pairs of nodes;
+            None: graphs or nodes are divided.
         sample: builds the offline stand-in where the generic generator cannot; ``sample(record, seed)``.
     """
 
@@ -149,6 +151,7 @@ class DatasetRecord:
     source: Source | None = None
     raw: RawFiles | None = None
     unknown_targets: bool = False
+    divide: Callable[[GraphDataset, Sequence[float], int], GraphDataset] | None = None
     sample: Callable[[DatasetRecord, int], GraphDataset] | None = None
 
     def __post_init__(self) -> None:

@@ -89,7 +89,9 @@ class OrderedGraphs(Sequence[Data]):
     def __getitem__(self, index: int) -> Data:
         graph = self.graphs[index]
         order = node_order(graph, self.kind, self.seed, index % len(self.graphs))
-        return part_of(graph, order, torch.arange(graph.num_edges))
+        part = part_of(graph, order, torch.arange(graph.num_edges))
+        part.node_id = order  # so that predictions name nodes as the data does
+        return part
 
     def __iter__(self) -> Iterator[Data]:
         return (self[index] for index in range(len(self)))

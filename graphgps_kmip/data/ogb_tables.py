@@ -55,7 +55,7 @@ class OGBGraphs(InMemoryDataset):
     def process(self) -> None:
         """Read the tables, and store the graphs."""
         names = [Path(file).name.removesuffix(".csv.gz") for file in self.raw.files if file.startswith("raw/")]
-        graphs = _graphs({name: _table(Path(self.raw_dir, f"{name}.csv.gz")) for name in names}, self.one_way)
+        graphs = table_graphs({name: _table(Path(self.raw_dir, f"{name}.csv.gz")) for name in names}, self.one_way)
         self.save(list(map(self.pre_transform, graphs) if self.pre_transform else graphs), *self.processed_paths)
 
 
@@ -70,10 +70,12 @@ def _table(path: Path) -> np.ndarray:
     return np.require(values, requirements="W")
 
 
-KEYS = {"node-feat": "x", "node-label": "y", "edge-feat": "edge_attr"}  # others are called as their tables
+# Names of attributes; others are called as their tables.
+KEYS = {"node-feat": "x", "node-label": "y", "edge-feat": "edge_attr", "edge-label": "edge_label"}
 
 
-def _graphs(tables: dict[str, np.ndarray], one_way: bool) -> Iterator[Data]:
+def table_graphs(tables: dict[str, np.ndarray], one_way: bool) -> Iterator[Data]:
+    """Yield the graphs of ogb's tables, by name; each edge is followed by its reverse unless ``one_way``."""
     nodes, edges = (tables.pop(f"num-{what}-list")[:, 0] for what in ("node", "edge"))
     labels = tables.pop("graph-label", None)
     texts = labels is not None and labels.dtype == object
@@ -99,7 +101,8 @@ def _graphs(tables: dict[str, np.ndarray], one_way: bool) -> Iterator[Data]:
 
 
 def _labels(table: np.ndarray) -> Tensor:
-    return torch.from_numpy(table) if np.isnan(table).any() else torch.from_numpy(table).long()
+    is_whole = np.array_equal(table, np.floor(table))  # not where NaN stands for an unknown label
+    return torch.from_numpy(table).long() if is_whole else torch.from_numpy(table)
 
 
 SCHEMA = {

@@ -123,6 +123,12 @@ def open_dataset(
     if not folds and split_mode not in SPLIT_MODES[:2]:
         raise InputError(f"dataset.split_mode must be one of {', '.join(SPLIT_MODES)}, got {split_mode!r}")
     dataset = _load(record, root)
+    if record.divide:
+        if folds:
+            raise InputError(f"dataset.split_mode: {record.title} divides pairs of nodes: set standard or random")
+        is_random = split_mode == "random"
+        shares = fractions if is_random and fractions else record.fractions
+        return record.divide(dataset, shares, seed if is_random else 0)
     # Seed 0 whatever the run's seed: runs that differ in their seed must be tested on the same samples.
     if split_mode == "random":
         return _divide(dataset, record, random_split(_samples(dataset, record), fractions or record.fractions, seed))

@@ -22,9 +22,12 @@ from graphgps_kmip.common.near_misses import suggest
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.dialects import in_dialect, log_quirks, name_dialect
 from graphgps_kmip.compat.key_translation import log_unread, translate
+from graphgps_kmip.data.splits import FOLDS
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_defaults import check_ranges, set_defaults
 from graphgps_kmip.ranges import Each, Text, refusal
+
+ALL = "all"  # of run_multiple_splits: the folds of dataset.split_mode
 
 
 def read_settings(file: Path, readers: tuple[Path, ...] = ()) -> list[tuple[str, Any, str]]:
@@ -128,11 +131,14 @@ def enter_settings(cfg: CfgNode, settings: list[tuple[str, Any, str]], file: Pat
     set_defaults(cfg)  # ours, whatever other packages have declared
     origins = {}
     settings = in_dialect(settings)
+    splits = [(value, origin) for key, value, origin in settings if key == "run_multiple_splits"]
     for key, value, origin in settings:
-        if key != "custom_modules":
+        if key != "custom_modules" and (key, value) != ("run_multiple_splits", ALL):
             key, value = translate(key, value)
             _merge(cfg, key, value, origin)
             origins[key] = origin
+    if splits and splits[-1][0] == ALL:
+        cfg.run_multiple_splits = _list_folds(cfg.dataset.split_mode, splits[-1][1])
     check_ranges(cfg, origins)
     log_unread(settings)
     cfg.custom_modules = modules
@@ -144,6 +150,16 @@ def enter_settings(cfg: CfgNode, settings: list[tuple[str, Any, str]], file: Pat
         assert_cfg(cfg)
     except ValueError as error:
         raise ConfigError(f"{file}: {error}") from error
+
+
+def _list_folds(split_mode: str, origin: str) -> list[int]:
+    folds = FOLDS.fullmatch(split_mode)
+    if not folds:
+        raise ConfigError(
+            f"{origin}: run_multiple_splits: all are those of dataset.split_mode cv-kfold-N or cv-stratifiedkfold-N, "
+            f"which is {split_mode}: list the splits, as in [0, 1, 2]"
+        )
+    return list(range(int(folds[2])))
 
 
 def _find_file(path: str, origin: str, file: Path | None) -> str:

@@ -13,10 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from torch_geometric.graphgym import register
 from torch_geometric.graphgym.config import cfg
 from yacs.config import CfgNode
 
+from graphgps_kmip.common.near_misses import near_misses
 from graphgps_kmip.compat.public_faults import PublicExpander, with_every_edge_reversed
 from graphgps_kmip.data import (
     DatasetInfo,
@@ -38,17 +40,19 @@ from graphgps_kmip.data import (
     open_dataset,
     sampled,
 )
+from graphgps_kmip.data.dataset import SPLITS
 from graphgps_kmip.data.dataset_info import columns, summarize
 from graphgps_kmip.data.dataset_record import LEVELS
 from graphgps_kmip.data.graph_changes import order_nodes, with_normalized_features, with_reverse_edges, with_self_loops
 from graphgps_kmip.data.graph_folder import FORMAT as FOLDER
 from graphgps_kmip.data.graph_folder import folder_record
+from graphgps_kmip.data.graph_folder import load as load_folder
 from graphgps_kmip.data.layer_loader import LayerLoader
 from graphgps_kmip.data.loaders import with_node_budget
 from graphgps_kmip.data.node_loader import FULL_BATCH, NODE2SUBGRAPH, around_nodes
 from graphgps_kmip.data.sets.brec import NUM_PAIRS, parse_pairs, select_pairs
 from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, encoding_parts, from_settings
-from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.errors import ConfigError, DataError
 from graphgps_kmip.gym.config_defaults import NAME
 from graphgps_kmip.gym.graphgym_registries import choose_package
 from graphgps_kmip.gym.network_building import set_values, with_values
@@ -61,6 +65,7 @@ if TYPE_CHECKING:
 
 _standing_in: ContextVar[bool] = ContextVar("standing_in", default=False)
 GRAPHGYM_SHARES = (0.8, 0.1, 0.1)  # its default of dataset.split
+PAIR_HEADS = ("edge", "link_pred", "inductive_edge")
 GRAPHGYM_FORMAT = "PyG"  # loaded by GraphGym itself where we have no record of that name
 
 
@@ -88,11 +93,48 @@ def load(format: str, name: str, root: str) -> Loaded | None:  # noqa: A002 (Gra
     cache = None if is_sample else Path(root, "encodings", record.key.replace("/", "-"))
     derived = {name: value for spec in enabled() for name, value in current(spec).facts(dataset.graphs).items()}
     facts = {f"share.{name}": value for name, value in derived.items()}  # such as the width of ERN
-    encodings = enabled_encodings(with_values(cfg, facts))
-    if cfg.prep.exp and not is_sparse(cfg):  # the edges of a sparse network are those that have scores
-        expander = replace(from_settings(PublicExpander, "Expander", cfg), seed=_seed(cfg.prep.exp_seed))
-        encodings.append(precomputation(expander))
-    return Loaded(encoded(dataset, encodings, cache), facts)
+    return Loaded(encoded(dataset, enabled_encodings(with_values(cfg, facts)), cache), facts)
+
+
+def load_new(folder: Path, level: str) -> tuple[list[GraphDataset], bool]:
+    """Return new graphs as the test split of data sets, prepared by ``cfg``, which has the facts of the training data.
+
+    At level "node" each graph is a data set. The second value says whether the graphs have labels; else these are 0.
+    """
+    if not folder.is_dir():
+        near = near_misses(folder.name, [path.name for path in folder.parent.glob("*/")])
+        raise DataError(f"--data-folder: there is no folder {folder}.{near}")
+    label, task_type = "edge_label" if level == "link" else "y", cfg.dataset.task_type
+    dataset = load_folder("", str(folder), task_type, label, is_optional=True)
+    graphs, is_labelled, empty = list(dataset.graphs), label in dataset.graphs[0], torch.empty(0, dtype=torch.long)
+    for place, graph in zip(dataset.files, graphs, strict=True):
+        if level == "link" and "edge_label_index" not in graph:
+            if cfg.dataset.task == "link_pred":
+                raise DataError(f"{place}: edge_label_index is missing: give the pairs of nodes to predict, (2, L)")
+            graph.edge_label_index = graph.edge_index
+        if not is_labelled:
+            rows = graph.edge_label_index.size(1) if level == "link" else 1 if level == "graph" else graph.num_nodes
+            graph[label] = torch.zeros(rows, dtype=torch.long)
+        if level == "node":
+            for split in SPLITS:
+                graph[f"{split}_mask"] = torch.full((graph.num_nodes,), split == "test")
+    if level == "node":
+        datasets = [GraphDataset([graph], files=[place]) for place, graph in zip(dataset.files, graphs, strict=True)]
+    else:
+        datasets = [GraphDataset(graphs, (empty, empty, torch.arange(len(graphs))), files=dataset.files)]
+    record = DatasetRecord(FOLDER, lambda _root: dataset, task_type, str(folder), level, title=str(folder))
+    for new in datasets:
+        new.summary = summarize(new, record)
+        for attribute, width, trained_width in (
+            ("x", new.summary.dim_in, cfg.share.dim_in),
+            ("edge_attr", new.summary.dim_edge, cfg.dataset.edge_dim),
+        ):
+            if width != trained_width:
+                raise DataError(
+                    f"{new.files[0]}: {attribute} has {width or 'no'} columns, and the model was trained with "
+                    f"{trained_width or 'none'}: give the columns of the training data"
+                )
+    return [encoded(_prepare(new, record), enabled_encodings(cfg), None) for new in datasets], is_labelled
 
 
 def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # noqa: A002 (GraphGym's signature)
@@ -157,7 +199,12 @@ def missing_data() -> str:
 def _record(format: str, name: str, root: str) -> DatasetRecord:  # noqa: A002
     if format != FOLDER:
         return find(format, name)
+    if cfg.dataset.task == "link_pred":
+        share = 1 - cfg.dataset.edge_message_ratio if cfg.dataset.edge_train_mode == "disjoint" else 0.0
+        links = {"negatives": cfg.dataset.edge_negative_sampling_ratio, "supervision": share}
+        return replace(folder_record(name, root, links=links), fractions=tuple(cfg.dataset.split))
     level = cfg.gnn.head if cfg.gnn.head in LEVELS else ""  # "": seen from the files
+    level = "link" if cfg.gnn.head in PAIR_HEADS else level
     return folder_record(name, root, cfg.dataset.task_type, level)
 
 
@@ -193,6 +240,11 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
         if standing_in:  # its pairs are others: of the setting only the form is checked
             parse_pairs(cfg.brec.pairs, range(NUM_PAIRS))
         dataset = select_pairs(dataset, "" if standing_in else cfg.brec.pairs)
+    return _prepare(dataset, record), standing_in
+
+
+def _prepare(dataset: GraphDataset, record: DatasetRecord) -> GraphDataset:
+    """Return the graphs with the order of nodes, the edges and the features that ``prep`` and ``dataset`` ask for."""
     dataset = order_nodes(dataset, cfg.prep.node_order, cfg.seed)
     if record.level == "node":
         dataset = _prepare_graph(dataset, record)
@@ -208,7 +260,7 @@ def _without_encodings(record: DatasetRecord, root: str) -> tuple[GraphDataset, 
                 "train.sampler"
             )
         dataset = around_nodes(dataset, record, cfg.train.subgraph_hops, cfg.train.subgraph_nodes, cfg.seed)
-    return dataset, standing_in
+    return dataset
 
 
 def _seed(seed: int) -> int:
@@ -305,7 +357,11 @@ def enabled_encodings(settings: CfgNode) -> list[Encoding]:
             if name in parts and not settings[parts[name].group].enable:
                 raise ConfigError(f"dataset.{kind}_encoder_name: {name} needs {parts[name].group}.enable True")
     encodings = [from_settings(spec.component, spec.name, settings) for spec in enabled()]
-    return [precomputation(encoding) for encoding in encodings if not encoding.computed_in_batch]
+    precomputed = [precomputation(encoding) for encoding in encodings if not encoding.computed_in_batch]
+    if settings.prep.exp and not is_sparse(settings):  # the edges of a sparse network are those that have scores
+        expander = from_settings(PublicExpander, "Expander", settings)
+        precomputed.append(precomputation(replace(expander, seed=_seed(settings.prep.exp_seed))))
+    return precomputed
 
 
 def precomputation(encoding: PositionalEncoding) -> Encoding:

@@ -78,6 +78,10 @@ def carry_out(args: argparse.Namespace) -> None:
     elif args.data:
         load_config(cfg, file, args.opts)  # its custom modules register data sets
         print(show_data(args.data))
+    elif args.predict:
+        from graphgps_kmip.gym.predictions import write_predictions  # it reads this module
+
+        print(write_predictions(args.predict, args.data_folder, args.out))
     elif args.dry_run:
         print(dry_run(file, args.opts, args.repeat, args.verbose))
     else:
@@ -146,7 +150,8 @@ def run_experiment(
             logging.info("run %d of %d is done: %s", number, len(runs), run_dir)
             draw_pictures(run_dir, missing=record is None)  # of another package, whose mode returns none
     if fabric.is_global_zero:
-        aggregate(*summary)
+        unit = "fold" if cfg.dataset.split_mode.startswith("cv-") else "split"
+        aggregate(*summary, unit=unit if cfg.run_multiple_splits else "")
     return fabric
 
 

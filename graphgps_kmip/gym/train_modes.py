@@ -47,7 +47,7 @@ from graphgps_kmip.train import (
     replace_file,
     train,
 )
-from graphgps_kmip.train.evaluation import evaluate, predict
+from graphgps_kmip.train.evaluation import evaluate, predict_batches
 from graphgps_kmip.train.loop import Session
 from graphgps_kmip.train.run_recording import closed_record, open_record
 from graphgps_kmip.train.settings import RunState
@@ -60,15 +60,15 @@ Loaders, Record = Sequence[Any], dict[str, Any]
 OF_HEADS = {
     "inductive_edge": "link_ranking",
     "link_pred": "link_prediction",
-    "edge": "link_prediction",
     "infer_links": "classification_multi",
 }
 
 
 def current_task(dim_out: int) -> Task:
     """Return the task that the config describes."""
+    head = cfg.dataset.task if cfg.gnn.head == "default" else cfg.gnn.head
     return make_task(
-        OF_HEADS.get(cfg.gnn.head, cfg.dataset.task_type),
+        OF_HEADS.get(head, cfg.dataset.task_type),
         dim_out,
         cfg.model.loss_fun,
         cfg.metric_best,
@@ -244,7 +244,8 @@ def pcqm4mv2_inference(
     """Evaluate on the official validation molecules, and save the predictions for both tests of the leaderboard."""
     del optimizer, scheduler
     for loader, name in zip(loaders[1:], LEADERBOARD, strict=True):
-        outputs = predict(model, loader, current_settings(), fabric, name)
+        batches = predict_batches(fabric.setup_module(model).eval(), loader, current_settings(), fabric, name)
+        outputs = torch.cat([pred.float().cpu() for _, pred, _ in batches])
         path = Path(cfg.run_dir) / f"y_pred_pcqm4m-v2_{name}.npz"
         buffer = io.BytesIO()
         np.savez_compressed(buffer, y_pred=outputs.squeeze(-1).numpy().astype(np.float32))  # ogb's form, (graphs,)

@@ -178,7 +178,7 @@ PAIRS = 2**20  # pairs scored at once for ranks: bounds the memory where graphs 
 
 
 class EdgeHead(nn.Module):
-    """Link prediction: one logit per labelled pair of nodes and, optionally, the rank of each positive pair.
+    """Pairs of nodes: logits of each labelled pair and, optionally, the rank of each positive pair (link prediction).
 
     The pairs are ``batch.edge_label_index`` (2, L), their labels ``batch.edge_label`` (L,), 1 for a positive pair.
     A positive pair (i, j) is ranked by its logit among those of (i, v), v the other nodes of its graph; equal logits
@@ -189,9 +189,10 @@ class EdgeHead(nn.Module):
         dim, num_layers, dropout, act, l2norm: of the MLP, as in `GraphHead`; it is on nodes, or on pairs for "concat".
         decoding (str, optional): a key of `DECODINGS`, or "concat". (default: "dot")
         ranked (bool, optional): return ranks too; costs all pairs (i, v), so not for one large graph. (default: True)
+        dim_out (int, optional): outputs of a pair, for its class or targets; more than 1 with "concat". (default: 1)
 
-    Shapes: batch.x (N, C) -> (L, 1) logits, or (L, 5): logit, number of positive pairs in the pair's graph, rank, rank
-        filtered, rank filtered without self (the last four are 0 for negative pairs); labels (L,).
+    Shapes: batch.x (N, C) -> (L, dim_out) logits, or (L, 5): logit, number of positive pairs in the pair's graph, rank,
+        rank filtered, rank filtered without self (the last four are 0 for negative pairs); labels (L,).
     """
 
     level = "link"
@@ -205,12 +206,18 @@ class EdgeHead(nn.Module):
         act: Callable[[], nn.Module] = nn.ReLU,
         ranked: bool = True,
         l2norm: bool = False,
+        dim_out: int = 1,
     ) -> None:
         super().__init__()
+        if dim_out > 1 and decoding != "concat":
+            raise InputError(
+                f"model.edge_decoding: {decoding} gives one output, and a pair has {dim_out} classes or targets: set "
+                "it to concat"
+            )
         if decoding not in (*DECODINGS, "concat"):
             raise InputError(f"unknown model.edge_decoding {decoding!r}: choose one of {', '.join(DECODINGS)}, concat")
         self.decode, self.ranked = DECODINGS.get(decoding), ranked
-        width, dim_out = (dim, dim) if self.decode else (2 * dim, 1)
+        width, dim_out = (dim, dim) if self.decode else (2 * dim, dim_out)
         self.mlp = mlp([width] * num_layers + [dim_out], dropout, act, l2norm)
 
     def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
@@ -221,7 +228,8 @@ class EdgeHead(nn.Module):
             )
         x = self.mlp(batch.x) if self.decode else batch.x
         pairs, true = batch.edge_label_index, batch.edge_label
-        logits = self._logits(x, *pairs)[:, None]
+        logits = self._logits(x, *pairs)
+        logits = logits[:, None] if logits.dim() == 1 else logits
         if not self.ranked:
             return logits, true
         ptr = first_nodes(batch)

@@ -113,10 +113,17 @@ def inductive_edge(dim_in: int, dim_out: int, *, plan: NetworkPlan, num_layers: 
     return EdgeHead(dim_in, num_layers, plan.settings.model.edge_decoding, **hidden_options(plan))
 
 
-@register("head", "link_pred", aliases=("edge",))  # GraphGym has both names for one head
+@register("head", "link_pred")
 def link_pred(dim_in: int, dim_out: int, *, plan: NetworkPlan, num_layers: int) -> nn.Module:  # noqa: ARG001
     """Logits of labelled pairs of nodes (model.edge_decoding), without ranks: also for one large graph."""
     return EdgeHead(dim_in, num_layers, plan.settings.model.edge_decoding, ranked=False, **hidden_options(plan))
+
+
+@register("head", "edge")
+def edge(dim_in: int, dim_out: int, *, plan: NetworkPlan, num_layers: int) -> nn.Module:
+    """Class or targets of labelled pairs of nodes (dataset.task_type; model.edge_decoding concat for several)."""
+    decoding = plan.settings.model.edge_decoding
+    return EdgeHead(dim_in, num_layers, decoding, ranked=False, dim_out=dim_out, **hidden_options(plan))
 
 
 @register("head", "infer_links")
@@ -136,12 +143,14 @@ UNFIT: dict[str, tuple[tuple[str, ...], str]] = {
     "sampled": (("graph", "mlp_graph", "san_graph", "graphormer_graph", "linear_graph"), "node"),
 }
 UNFIT["subgraph"] = UNFIT["graph"]
+UNFIT["link"] = ((*UNFIT["sampled"][0], "node", "inductive_node", "linear_node"), "edge or link_pred")
 UNFIT["node"] = ((*UNFIT["sampled"][0], "inductive_node"), "node")  # which would learn the labels of test nodes, too
 LABELLED = {
     "graph": "each graph",
     "inductive_node": "each node; the public codes stop at their first loss, with fewer predictions than labels",
     "subgraph": "the subgraph around each node (train.sampler node2subgraph)",
     "node": "each node of one graph, of which a split has some",
+    "link": "pairs of nodes",
 }
 
 

@@ -18,7 +18,11 @@ from graphgps_kmip.results.run_record import Line, finished_runs, metric_names, 
 
 
 def aggregate(
-    out_dir: Path | str, metric_best: str = "auto", metric_agg: str = "argmax", experiment: str | None = None
+    out_dir: Path | str,
+    metric_best: str = "auto",
+    metric_agg: str = "argmax",
+    experiment: str | None = None,
+    unit: str = "",
 ) -> None:
     """Write `<out_dir>/agg/{train,val,test}/{stats,best}.json` from the finished runs in `out_dir`, and log the best.
 
@@ -32,6 +36,7 @@ def aggregate(
         metric_best: the metric that selects each run's epoch; `auto`: the lowest validation loss.
         metric_agg: `argmax` or `argmin`.
         experiment: count only runs whose record.json has this `experiment`; None: all.
+        unit: what a run is, "fold" or "split": also log a table of all runs; "": none.
 
     Raises:
         ResultsError: no run is finished, the statistics of one are damaged, or do not have the metric.
@@ -66,6 +71,24 @@ def aggregate(
                     file = out_dir / "agg" / split / f"{name}.json"
                     write_lines(file, content, "The runs themselves are complete.")
                 _log_best(f"{out_dir.name}, {split}", best, ["loss", *metric_names(at_best[0])])
+    if unit:
+        metric = "loss" if metric_best == "auto" else metric_best
+        best_lines = [
+            {split: run.get(split, {}).get(epoch, {}) for split in SPLITS[1:]}
+            for run, epoch in zip(runs, epochs, strict=True)
+        ]
+        logging.info("%s\n%s", out_dir.name, _table_text(unit, metric, [folder.name for folder in records], best_lines))
+
+
+def _table_text(unit: str, metric: str, names: list[str], best_lines: list[dict[str, Line]]) -> str:
+    """Return a table of the runs at their best epochs: validation, test, and the mean with the sample deviation."""
+    values = [[line[split].get(metric, float("nan")) for split in SPLITS[1:]] for line in best_lines]
+    rows = [[name, *(f"{value:.4g}" for value in row)] for name, row in zip(names, values, strict=True)]
+    if len(values) > 1:
+        means, stds = np.mean(values, axis=0), np.std(values, axis=0, ddof=1)
+        rows.append(["mean", *(f"{mean:.4g} ± {std:.2g}" for mean, std in zip(means, stds, strict=True))])
+    header = [unit, *(f"{split} {metric}" for split in SPLITS[1:])]
+    return "\n".join(f"{first:<8}{second:<22}{third}" for first, second, third in (header, *rows))
 
 
 def _log_best(where: str, best: Line, names: list[str]) -> None:

@@ -162,6 +162,17 @@ def hits_above(k: int) -> Metric:
     return metric
 
 
+def mrr_among_negatives(score: Tensor, true: Tensor, _thresh: float) -> float:
+    """Mean reciprocal rank of each positive pair among it and all negative pairs of the split, ties sharing their mean.
+
+    Shapes: score (L,), true (L,) 0 or 1 -> a number, nan without positive pairs.
+    """
+    positive, negative = _sorted_parts(score, true)
+    above = len(negative) - np.searchsorted(negative, positive, "right")
+    ties = np.searchsorted(negative, positive, "right") - np.searchsorted(negative, positive, "left")
+    return float((1 / (1 + above + ties / 2)).mean()) if len(positive) else float("nan")
+
+
 # GraphGPS's rule too: sorting every class of 1e7 rows takes longer than the epoch.
 AUC_MAX_ROWS = 10_000_000
 
@@ -284,8 +295,12 @@ for _name, _metric, _maximize, _summary in (
     register("metric", _name, {"regression": mean_over_targets(_metric)}, maximize=_maximize, summary=_summary)
 for _suffix, _column, _among in CANDIDATES:
     for _name, (_value, _what) in OF_RANK.items():
-        _forms = {"link_ranking": mean_over_graphs(_column, _value)}
-        register("metric", _name + _suffix, _forms, summary=f"{_what}, {_among}")
+        _forms, _here = {"link_ranking": mean_over_graphs(_column, _value)}, ""
+        if not _suffix:
+            _k = _name.removeprefix("hits@")
+            _forms["link_prediction"] = hits_above(int(_k)) if _k.isdecimal() else mrr_among_negatives
+            _here = "; of link_pred among the negative pairs of the split"
+        register("metric", _name + _suffix, _forms, summary=f"{_what}, {_among}{_here}")
 for _k in (20, 50, 100):
     register(
         "metric", f"hits@{_k}", {"link_prediction": hits_above(_k)}, summary=f"positive pairs above {_k - 1} negatives"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -83,13 +83,27 @@ def evaluate(
 
 
 @torch.no_grad()
-def predict(model: nn.Module, loader: Iterable, settings: TrainSettings, fabric: Fabric, split: str) -> Tensor:
-    """Return the raw outputs of a model for a whole split, in the loader's order, on the CPU; in one process only."""
-    model = fabric.setup_module(model).eval()
+def predict_batches(
+    model: nn.Module,
+    loader: Iterable,
+    settings: TrainSettings,
+    fabric: Fabric,
+    split: str,
+    progress: float = 1.0,
+) -> Iterator[tuple[Any, Tensor, Tensor]]:
+    """Yield each batch of a split with the raw outputs of a model and the labels; in one process only.
+
+    Args:
+        model: in eval mode, set up by ``fabric``.
+        loader: of the split, whose order the batches have.
+        settings: precision.
+        fabric: launched.
+        split: ``batch.split``.
+        progress: ``batch.progress``: that of the epoch whose parameters the model has.
+    """
     session = Session(fabric, model, None, None, settings, StopSignals(), 0)
-    outputs = []
     for loaded in loader:
         batch = prepare(session, loaded, split, 0)
+        batch.progress = progress
         with explain_errors(batch, f"the predictions for {split}"):
-            outputs.append(model(batch)[0].float().cpu())
-    return torch.cat(outputs)
+            yield batch, *model(batch)

@@ -163,7 +163,7 @@ def test_where_the_files_do_not_tell_the_level_is_asked_for(tmp_path: Path) -> N
 
 
 LAYOUTS = {
-    "no files": (("notes.txt",), r"mine: there are no graph files \(.pt or .npz\); it has notes.txt"),
+    "no files": (("notes.txt",), r"mine: there are no graph files \(.pt, .npz or num-node-list.csv\); it has"),
     "an empty part": (("train/a.npz", "val/a.npz", "test/a.csv"), "mine/test: there are no graph files .*has a.csv"),
     "a part is missing": (("train/a.npz", "valid/a.npz", "test/a.npz"), "a folder val is missing .*test, train, valid"),
     "no graphs": (("a.pt",), "mine: its files hold no graphs"),

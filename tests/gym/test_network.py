@@ -72,7 +72,7 @@ def test_dropout_of_custom_gnn_is_where_the_public_codes_have_it() -> None:
 
 def test_hidden_rows_of_heads_have_length_one_where_the_config_says_so() -> None:
     configure(DATA | {"gnn.act": "elu", "gnn.dropout": 0.3})
-    for name in ("graph", "node", "inductive_node", "inductive_edge", "edge"):
+    for name in ("graph", "node", "inductive_node", "inductive_edge", "link_pred"):
         cfg.gnn.head, cfg.gnn.l2norm = name, False
         plain = build_network("custom_gnn", 5, 3).head.mlp
         assert [type(module) for module in plain] == [nn.Linear, nn.ELU, nn.Dropout, nn.Linear]

@@ -287,7 +287,7 @@ def test_the_l1_loss_is_the_distance_of_score_and_label() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("k", [20, 50, 100])
+@pytest.mark.parametrize("k", [10, 20, 50, 100])
 def test_hits_among_all_negatives_are_ogbs(k: int, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     true = (torch.rand(400, generator=generator) < 0.3).long()
@@ -298,12 +298,16 @@ def test_hits_among_all_negatives_are_ogbs(k: int, seed: int) -> None:
     expected = judge.eval({"y_pred_pos": positive, "y_pred_neg": negative})[f"hits@{k}"]
     assert PREDICTION.metrics[f"hits@{k}"](PREDICTION.score(score), true) == pytest.approx(expected)
     assert 0 < expected < 1
+    every = {"y_pred_pos": positive, "y_pred_neg": negative.expand(len(positive), -1)}
+    mrr = LinkEvaluator("ogbl-citation2").eval(every)["mrr_list"].mean()
+    assert PREDICTION.metrics["mrr"](PREDICTION.score(score), true) == pytest.approx(float(mrr))
 
 
 def test_hits_are_all_with_few_negatives_and_undefined_without_positives() -> None:
     hits = PREDICTION.metrics["hits@50"]
     assert hits(torch.randn(60, 1), torch.cat([torch.ones(20), torch.zeros(40)]).long()) == 1
-    assert math.isnan(hits(torch.randn(60, 1), torch.zeros(60).long()))
+    for name in ("hits@50", "mrr"):
+        assert math.isnan(PREDICTION.metrics[name](torch.randn(60, 1), torch.zeros(60).long()))
 
 
 def test_a_metric_selects_the_epoch_of_the_best_ranks() -> None:

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch
 
 from graphgps_kmip.results.run_record import read_finished
 from graphgps_kmip.train import TrainSettings, make_fabric
-from graphgps_kmip.train.evaluation import predict
+from graphgps_kmip.train.evaluation import predict_batches
 from tests.train.toy import TASK, VAL, ToyModel, last_checkpoint, make_graphs, make_loaders, read_stats, run
 
 
@@ -166,7 +166,8 @@ def test_two_frames_are_between_the_caller_of_train_and_the_model(tmp_path: Path
 def test_batches_of_a_trained_model_are_at_the_end_of_schedules_and_have_no_epoch() -> None:
     seen = []
     model = ToyModel(hook=lambda batch: seen.append((batch.split, batch.progress, "epoch" in batch)))
-    predict(model, make_loaders()[1], TrainSettings(max_epoch=5, config_hash="toy"), make_fabric("cpu"), "val")
+    settings = TrainSettings(max_epoch=5, config_hash="toy")
+    list(predict_batches(model, make_loaders()[1], settings, make_fabric("cpu"), "val"))
     assert seen == [("val", 1.0, False)] * 2
 
 

@@ -13,7 +13,7 @@ from graphgps_kmip import reproduce
 
 ROOT = Path(__file__).parents[2]
 KINDS = {"test": "score", "parameters": "params", "s an epoch": "epoch_seconds", "peak memory": "memory_mb"}
-RESULTS = re.compile(r"`table (\S+) --published`.*?\n\n((?:\|[^\n]*\n)+)", re.DOTALL)
+RESULTS = re.compile(r"`table (\S+) --published(?: --partial)?`.*?\n\n((?:\|[^\n]*\n)+)", re.DOTALL)
 TABLES = [
     (page.name, key, table)
     for page in sorted((ROOT / "docs").glob("*.md"))

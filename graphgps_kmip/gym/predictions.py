@@ -125,7 +125,11 @@ def _level_of(model: nn.Module) -> str:
         return find(cfg.dataset.format, cfg.dataset.name).level
     if cfg.gnn.head in LEVELS:
         return cfg.gnn.head
-    head = next(module for module in model.modules() if hasattr(module, "level"))
+    head = next((module for module in model.modules() if hasattr(module, "level")), None)
+    if head is None:
+        raise ConfigError(
+            f"gnn.head: {cfg.gnn.head} has no attribute `level`, graph, node or link: add it to the class"
+        )
     masked = cfg.train.sampler == NODE2SUBGRAPH or getattr(head, "masked", False)
     return "node" if masked else {"node": "inductive_node"}.get(head.level, head.level)
 

@@ -8,6 +8,7 @@
             train/stats.json  val/stats.json  test/stats.json  brec.jsonl (of train.mode brec)
             ckpt/<epoch>.ckpt  ckpt/best.ckpt
             scores.pt (of an estimator: the attention weight of each edge at the best epoch)
+            predictions.csv (of --predict)
         agg/{train,val,test}/{stats,best}.json
 """
 
@@ -26,7 +27,8 @@ RECORD = "record.json"
 CONFIG = "config.yaml"
 # What a run folder holds besides its config, whose name `cfg_dest` sets.
 RESERVED = frozenset({*SPLITS, RECORD, "ckpt", "logging.log", "tensorboard", "curves.png", "attention.npz",
-                      "brec.jsonl", "attention.png", "attention_weights.npz", "scores.pt"})  # fmt: skip
+                      "brec.jsonl", "attention.png", "attention_weights.npz", "scores.pt",
+                      "predictions.csv"})  # fmt: skip
 MAX_NAME_BYTES = 255  # of one name, on every common file system
 
 FIXES = {

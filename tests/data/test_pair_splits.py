@@ -58,6 +58,7 @@ def test_no_predicted_edge_carries_messages_before_its_split(seed: int, is_direc
 
 def test_links_of_a_folder_are_the_same_in_every_run_unless_the_split_is_random(tmp_path: Path) -> None:
     ring = np.stack([np.arange(30), np.roll(np.arange(30), 1)])
+    ring = np.concatenate([ring, ring[::-1]], axis=1)
     files = {f"{number}.npz": arrays(x=np.ones((30, 1)), edge_index=ring, y=None) for number in range(4)}
     write(tmp_path / "mine", files)
     record = folder_record("mine", tmp_path, links={"negatives": 2.0})
@@ -67,7 +68,8 @@ def test_links_of_a_folder_are_the_same_in_every_run_unless_the_split_is_random(
     assert same == [True, False]
     assert [len(part) for part in first.splits] == [4, 4, 4]
     assert first.files[0] == first.files[4] == first.files[8]
-    labels = first.graphs[8].edge_label
+    train, labels = first.graphs[0].edge_label_index[:, first.graphs[0].edge_label == 1], first.graphs[8].edge_label
+    assert (train[0] < train[1]).unique().tolist() == [False, True], "the order of a pair would tell its label"
     assert int((labels == 0).sum()) == 2 * int((labels == 1).sum())
     info = DatasetInfo.of(first, record)
     assert (info.level, info.dim_out) == ("link", 1)

@@ -95,10 +95,10 @@ LEVELS = {
     "graph": (24, {"y": lambda _, rng: rng.integers(3)}, "gnn.head graph"),
     "regression": (24, {"y": lambda _, rng: rng.random((1, 2))}, "gnn.head graph dataset.task_type regression "
                    "model.loss_fun l1 metric_best mae metric_agg argmin"),
-    "inductive_node": (24, {"y": lambda g, rng: rng.integers(2, size=len(g["x"]))}, "gnn.head default dataset.task "
-                       "node gnn.head inductive_node metric_best auto"),
-    "node": (1, {"y": lambda g, rng: rng.integers(3, size=len(g["x"]))}, "gnn.head node prep.add_reverse_edges True "
-             "prep.node_order random metric_best auto"),
+    "inductive_node": (24, {"y": lambda g, rng: rng.integers(2, size=len(g["x"]))}, "gnn.head inductive_node "
+                       "metric_best auto"),
+    "node": (1, {"y": lambda g, rng: rng.integers(3, size=len(g["x"]))}, "gnn.head node metric_best auto "
+             "dataset.normalize_features True prep.node_order random"),
     "edge": (24, {"edge_label": lambda g, rng: rng.integers(3, size=g["edge_index"].shape[1])}, "dataset.task edge "
              "gnn.head default model.edge_decoding concat"),
     "edge of one graph": (1, {"edge_label": lambda g, rng: rng.integers(2, size=g["edge_index"].shape[1])},

@@ -44,7 +44,7 @@ def assert_same_run(got: Path, want: Path, starts: int) -> None:
 
 # Checkpoints are due after epochs 2 and 5. In epoch 4 the first process survives and saves epoch 3; killed itself in
 # epoch 5, it saves nothing.
-@pytest.mark.parametrize("kills", ["3@4", pytest.param("3@4,0@5", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("kills", ["3@4", pytest.param("3@4,0@5", marks=pytest.mark.slow)])
 def test_processes_that_are_killed_are_started_again_and_give_the_numbers_of_an_undisturbed_run(
     kills: str, tmp_path: Path
 ) -> None:

@@ -278,28 +278,28 @@ class _GRITAttention(Function):
         ctx.set_materialize_grads(False)
         values, rows = torch.empty_like(q), torch.empty_like(q)
         new = torch.empty_like(value) if update_pairs else None
-        room, scores = KEEP_BYTES * any(ctx.needs_input_grad), []
+        room, saved = KEEP_BYTES * any(ctx.needs_input_grad), []
         constant = shift if out_bias is None else out_bias if shift is None else shift + out_bias
         for chunk in _chunks(ptr, q.size(1)):
             part = chunk.pairs
             both = value[part] @ edge_map.T
-            kept = _score_pairs(both, nodes, chunk, _rows(masks[0], part), settings, values, rows)
+            scores = _score_pairs(both, nodes, chunk, _rows(masks[0], part), settings, values, rows)
             if update_pairs:
-                s = drop_weights(kept.s, _rows(masks[1], part), settings.pair_dropout)
+                s = drop_weights(scores.s, _rows(masks[1], part), settings.pair_dropout)
                 if scale is not None:
                     torch.addcmul(constant, value[part], scale, out=new[part])
                 else:
                     new[part] = value[part] if constant is None else value[part] + constant
                 new[part].add_(s) if out is None else new[part].addmm_(s, out.T)
-            room -= sum(tensor.nbytes for tensor in kept)
-            scores += kept if room >= 0 else ()
-        ctx.save_for_backward(*tensors, ptr, *masks, *scores)
+            room -= sum(tensor.nbytes for tensor in scores)
+            saved += scores if room >= 0 else ()
+        ctx.save_for_backward(*tensors, ptr, *masks, *saved)
         return (values, rows, new) if update_pairs else (values, rows)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # once: with gradient checkpointing each can be unpacked once
-        tensors, (ptr, keep, pair_keep), kept = saved[:11], saved[11:14], saved[14:]
+        tensors, (ptr, keep, pair_keep), stored = saved[:11], saved[11:14], saved[14:]
         refuse_second_derivative("GRIT attention")
         q, k, v, value, scale, shift, edge, edge_bias, logit, out, _ = tensors
         edge_map, bias = _scale_map(edge, edge_bias, scale, shift)
@@ -310,8 +310,8 @@ class _GRITAttention(Function):
         sums[3] = torch.empty_like(value)  # each row is set once
         for number, chunk in enumerate(_chunks(ptr, q.size(1))):
             part, grad_s = chunk.pairs, None
-            if 3 * number < len(kept):
-                scores = _Scores(*kept[3 * number : 3 * number + 3])
+            if 3 * number < len(stored):
+                scores = _Scores(*stored[3 * number : 3 * number + 3])
             else:
                 unused = torch.empty_like(q), torch.empty_like(q)
                 scores = _score_pairs(value[part] @ edge_map.T, nodes, chunk, None, settings, *unused)

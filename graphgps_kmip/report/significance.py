@@ -61,10 +61,10 @@ def significance_notes(table: ResultTable) -> Iterator[str]:
         kind: {
             (column, *rows): compare_runs(*(sides[row] for row in rows))
             for column, sides in columns.items()
-            for rows in wanted
+            for rows in listing
             if set(rows) <= set(sides)
         }
-        for kind, wanted in kinds.items()
+        for kind, listing in kinds.items()
     }
     for column, sides in columns.items():
         for kind, pairs in families.items():

@@ -53,9 +53,7 @@ def test_the_kernel_compiles_for_hopper_to_the_instructions_meant(
 @pytest.mark.parametrize(
     "tiling", [TILINGS[0], *(pytest.param(tiling, marks=pytest.mark.slow) for tiling in TILINGS[1:])]
 )
-@pytest.mark.parametrize(
-    "capability", [100, *(pytest.param(card, marks=pytest.mark.slow) for card in (80, 90, 120))]
-)
+@pytest.mark.parametrize("capability", [100, *(pytest.param(card, marks=pytest.mark.slow) for card in (80, 90, 120))])
 def test_each_tiling_compiles_for_each_card(
     capability: int, tiling: Tiling, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -67,6 +67,8 @@ OF_HEADS = {
 def current_task(dim_out: int) -> Task:
     """Return the task that the config describes."""
     head = cfg.dataset.task if cfg.gnn.head == "default" else cfg.gnn.head
+    if head == "edge" and cfg.dataset.task == "link_pred":  # of GraphGym's one head for both the task decides
+        head = "link_pred"
     return make_task(
         OF_HEADS.get(head, cfg.dataset.task_type),
         dim_out,

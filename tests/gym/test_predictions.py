@@ -104,6 +104,7 @@ LEVELS = {
     "edge of one graph": (1, {"edge_label": lambda g, rng: rng.integers(2, size=g["edge_index"].shape[1])},
                           "dataset.task edge gnn.head default metric_best auto"),
     "link": (24, {}, "dataset.task link_pred gnn.head default metric_best mrr"),
+    "link by GraphGym's other name": (24, {}, "dataset.task link_pred gnn.head edge metric_best mrr"),
 }  # fmt: skip
 YAML = """
 base: {base}

@@ -54,7 +54,7 @@ DECIDED: list[tuple[str, dict[str, Any], bool]] = [
     (PPGT, {"gt.norm_fn": "rms_norm", "gt.post_backbone_norm": "rms_norm"}, True),
     (PPGT, {"gt.drop_path": 0.4, "gt.proj_drop": 0.1, "gt.layer_scale": True, "gt.alpha": 0.5}, True),
     (PPGT, {"gt.dim_edge": 16, f"{STEM}hid_dim": "8,9", f"{STEM}sin_L": 7, f"{FFN}num_blocks": 1}, True),
-    (PPGT, {"gt.attn.gated_attn": True, "gt.attn.window_attn_hop": 2, "gt.attn.l2dist": False}, True),
+    (PPGT, {"gt.attn.urpe": False, "gt.attn.window_attn_hop": 2, "gt.attn.l2dist": False}, True),
     (PPGT, {f"{TOKEN}name": "MLPNodeEncoder", f"{TOKEN}pe_name": "rrwp", f"{TOKEN}in_dim": "25"}, True),
     (PPGT, {"posenc_RRWP.ksteps": 5, "posenc_RRWP.sym_norm": True, "posenc_RRWP.dual_direction": True}, True),
     (PPGT, {"gnn.post_pooling_norm": "batch_norm", "gnn.out_bn": True, "gnn.out_dim": 5}, True),

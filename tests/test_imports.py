@@ -24,7 +24,7 @@ ARROWS = {
     "attention": {"search", "ops"},
     "mpnn": {"ops"},
     "encoding": {"ops"},
-    "model": {"ops", "search.search_memo"},
+    "model": {"ops", "search.dispatch"},
     "compat": {"attention", "mpnn", "encoding", "model", "ops"},
     "task": {"ops"},
     "results": set(),

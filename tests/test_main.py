@@ -161,14 +161,6 @@ def test_name_tag_and_splits_name_the_folders_as_graphgps_does(tmp_path: Path) -
     assert json.loads((folder / "3" / "record.json").read_text())["seed"] == 7
 
 
-def test_the_edges_of_a_graph_can_be_what_is_predicted(tmp_path: Path) -> None:
-    argv = ["gnn.head", "infer_links", "dataset.infer_link_label", "edge"]
-    assert run(tmp_path, *argv) == 0
-    record = json.loads((tmp_path / "results" / "digits-kmip" / "0" / "record.json").read_text())
-    assert 0.5 < record["best"]["test"]["accuracy"] <= 1
-    assert run(tmp_path, *argv[:2], "name_tag", "none") == 2
-
-
 def test_a_run_with_graph_tokens_ends_without_an_attention_picture(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

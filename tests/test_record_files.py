@@ -13,9 +13,9 @@ from tests.record_files import GOLDEN, kind_of_records, read, record, write
 KINDS = {
     "A_layers": 48,
     "B_layers": 62,
-    "C_spex": 15,
+    "C_spex": 13,
     "D_encoders": 17,
-    "D_expander": 14,
+    "D_expander": 12,
     "D_stats": 7,
     "E_losses": 16,
     "E_metrics": 20,
@@ -26,7 +26,7 @@ KINDS = {
     "F_encodings": 19,
     "G_rrwp": 5,
     "I_brec": 4,
-    "G_grit": 15,
+    "G_grit": 14,
 }
 
 

@@ -30,7 +30,7 @@ class GRITState:
 
 
 class PairUpdate(nn.Module):
-    r"""New pair features of a layer, ``norm(e + alpha (W drop(s) + b))`` of the scores s that the attention computes.
+    r"""New pair features of a layer, ``norm(e + W drop(s) + b)`` of the scores s that the attention computes.
 
     Args:
         dim (int): width C.
@@ -38,7 +38,6 @@ class PairUpdate(nn.Module):
         norm (Module, optional): norm of the rows; a `RowBatchNorm` at its end is applied by the next layer as it reads
             them. (default: `row_norms`, a batch norm)
         update (bool, optional): False returns the pair features unchanged, without gradient. (default: True)
-        rezero (bool, optional): a learned alpha, 0 at the start (ReZero, Bachlechner et al. 2021). (default: False)
     """
 
     def __init__(
@@ -48,23 +47,16 @@ class PairUpdate(nn.Module):
         norm: nn.Sequential | None = None,
         *,
         update: bool = True,
-        rezero: bool = False,
     ) -> None:
         super().__init__()
         self.dropout, self.update = check_dropout(dropout), update
         self.linear = nn.Linear(dim, dim)
         self.norm = row_norms(dim) if norm is None else norm
-        self.alpha = nn.Parameter(torch.zeros(1, 1)) if rezero else None
 
     @property
     def needed(self) -> bool:
         """Whether anything reads new pair features: later layers, or running statistics of their norm."""
         return self.update or (self.training and any(isinstance(norm, RowBatchNorm) for norm in self.norm))
-
-    def maps(self) -> tuple[Tensor, Tensor]:
-        """Return the weight (C, C) and the bias (C,) of the update."""
-        weight, bias = self.linear.weight, self.linear.bias
-        return (weight, bias) if self.alpha is None else (self.alpha * weight, self.alpha[0] * bias)
 
     def forward(self, old: PairFeatures, new: Tensor | None) -> PairFeatures:
         """Return the pair features of the next layer: old (P, C), sums new (P, C) before the norm."""
@@ -74,7 +66,7 @@ class PairUpdate(nn.Module):
         scale = shift = None
         for norm in self.norm:
             if isinstance(norm, RowBatchNorm) and norm is self.norm[-1]:
-                scale, shift = norm.affine(new)
+                scale, shift = norm.scale_and_shift(new)
             else:
                 new = norm(new)
         return PairFeatures(new, old.index, scale, shift) if self.update else old
@@ -170,7 +162,7 @@ class GRITAttention(nn.Module):
         heads = (self.num_heads, 2, -1)
         edge = self.edge.weight.unflatten(0, heads).transpose(0, 1).flatten(0, 2)
         bias = self.edge.bias.view(heads).transpose(0, 1).flatten()
-        return PairMaps(edge, bias, self.logit[..., 0].T.flatten(), *self.pairs.maps())
+        return PairMaps(edge, bias, self.logit[..., 0].T.flatten(), self.pairs.linear.weight, self.pairs.linear.bias)
 
 
 def node_degrees(context: GraphContext) -> Tensor:

@@ -94,7 +94,6 @@ OLD_GROUP = "posenc_RWPSE"
 GRIT_KEYS: dict[str, str] = {
     "gt.attn.clamp": "gt.grit.clamp",
     "gt.update_e": "gt.grit.update_e",
-    **{f"gt.{key}": f"grit.{key}" for key in ("bn_momentum", "bn_no_runner", "rezero")},
     **{f"{OLD_GROUP}.{key}": f"posenc_RRWP.{key}" for key in ("enable", "ksteps", "add_identity")},
 }
 
@@ -124,6 +123,8 @@ GRIT = Code(
         **{f"gt.attn.{key}": (True,) for key in ("use", "full_attn", "deg_scaler", "O_e", "norm_e")},
         **{f"gt.attn.{key}": (False,) for key in ("sparse", "graphormer_attn", "use_bias")},
         "gt.attn.act": ("relu",),
+        "gt.bn_momentum": (0.1,),
+        **dict.fromkeys(("gt.bn_no_runner", "gt.rezero"), (False,)),
         "posenc_RRWP.spd": (False,),
     },
     unread={

@@ -34,10 +34,6 @@ def _draw_permutations(num_nodes: int, degree: int, rng: np.random.Generator) ->
     return np.tile(np.arange(num_nodes), degree), np.concatenate([rng.permutation(num_nodes) for _ in range(degree)])
 
 
-def _draw_permutation(num_nodes: int, degree: int, rng: np.random.Generator) -> Pairs:
-    return np.tile(np.arange(num_nodes), degree), rng.permutation(num_nodes * degree) % num_nodes
-
-
 def _draw_cycles(num_nodes: int, degree: int, rng: np.random.Generator) -> Pairs:
     cycles = [rng.permutation(num_nodes) for _ in range(degree)]
     return np.concatenate(cycles), np.concatenate([np.roll(cycle, 1) for cycle in cycles])
@@ -45,8 +41,6 @@ def _draw_cycles(num_nodes: int, degree: int, rng: np.random.Generator) -> Pairs
 
 ALGORITHMS: dict[str, Callable[[int, int, np.random.Generator], Pairs]] = {
     "Random-d": _draw_permutations,
-    "Random-d-2": _draw_permutation,
-    "Random-d2": _draw_permutation,  # so called in the public read-me
     "Hamiltonian": _draw_cycles,
 }
 

@@ -57,7 +57,7 @@ from graphgps_kmip.gym.config_defaults import NAME
 from graphgps_kmip.gym.graphgym_registries import choose_package
 from graphgps_kmip.gym.network_building import set_values, with_values
 from graphgps_kmip.gym.sparse_loading import is_sparse, sparse_loaders
-from graphgps_kmip.networks.head_builders import check_head
+from graphgps_kmip.networks.network_stack import check_head
 from graphgps_kmip.registry import Spec, entries
 
 if TYPE_CHECKING:

@@ -29,9 +29,8 @@ from graphgps_kmip.gym.graphgym_registries import (
 )
 from graphgps_kmip.gym.network_building import as_layer, build_for_graphgym, graphgym_layers, plan_of
 from graphgps_kmip.gym.train_modes import from_graphgym, loss_and_score, run_mode_of_graphgym, with_options
-from graphgps_kmip.networks.encoder_builders import build_encoder, composed_names, edge_encoder, node_encoder
 from graphgps_kmip.networks.gps_networks import build_branch
-from graphgps_kmip.networks.network_stack import build_head
+from graphgps_kmip.networks.network_stack import build_encoder, build_head, composed_names, edge_encoder, node_encoder
 from graphgps_kmip.registry import Spec, named, register, watch
 from graphgps_kmip.task.make_task import SCORES
 

@@ -69,7 +69,6 @@ def predict(run_dir: str | Path, data_folder: str | Path | None = None) -> pd.Da
         for key, is_unfit in (
             ("gt.layer_type Spexphormer", is_sparse(cfg)),
             ("train.mode brec", cfg.train.mode == "brec"),
-            ("gnn.head infer_links", cfg.gnn.head == "infer_links"),
         ):
             if is_unfit:
                 raise ConfigError(f"--predict: {run_dir} is a run of {key}, whose predictions are not supported")

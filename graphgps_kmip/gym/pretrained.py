@@ -26,7 +26,7 @@ from graphgps_kmip.results.run_folder import best_or_newest
 from graphgps_kmip.results.run_record import config_file, read_record
 from graphgps_kmip.train import CheckpointError
 
-ADOPTED = ("gt", "gnn", "grit", "ppgt")  # groups that the earlier run decides, and those of all encodings
+ADOPTED = ("gt", "gnn", "ppgt")  # groups that the earlier run decides, and those of all encodings
 HEADS = ("linear_graph", "linear_node")  # and of these heads the `HEAD_OPTIONS`, which in PPGT's code are keys of gnn
 # What the YAML at hand decides of these groups; how RRWP is computed changes no number, like dataset.pe_* elsewhere.
 HEAD_KEYS = ("gnn.head", "gnn.layers_post_mp", "gnn.act", "gnn.dropout")

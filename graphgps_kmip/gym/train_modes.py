@@ -60,7 +60,6 @@ Loaders, Record = Sequence[Any], dict[str, Any]
 OF_HEADS = {
     "inductive_edge": "link_ranking",
     "link_pred": "link_prediction",
-    "infer_links": "classification_multi",
 }
 
 

@@ -20,11 +20,11 @@ from graphgps_kmip.model.feature_encoding import SparseDropout
 from graphgps_kmip.model.layer_recipe import LayerRecipe, LayerScale, leaves_residual
 from graphgps_kmip.model.norms import NORMS
 from graphgps_kmip.ops.context import GraphContext
-from graphgps_kmip.search.search_memo import Memo
+from graphgps_kmip.search.dispatch import Memo
 
 
-def recomputed(layer: nn.Module, *args: Any) -> Any:
-    """Return ``layer(*args)`` with gradient checkpointing (Chen et al. 2016).
+def recomputed(layer: nn.Module, *args: Any, call: Callable[..., Any] | None = None) -> Any:
+    """Return ``layer(*args)``, or that of its method ``call``, with gradient checkpointing (Chen et al. 2016).
 
     Results, gradients and buffers are the same: dropout draws the same masks, batch norms count a batch once, and
     results of k-MIP searches are stored, not computed again (`Memo`).
@@ -36,7 +36,8 @@ def recomputed(layer: nn.Module, *args: Any) -> Any:
         with memo.replaying(), _frozen_statistics(layer):
             yield
 
-    return checkpoint(layer, *args, use_reentrant=False, context_fn=lambda: (memo.recording(), _Again(second_pass)))
+    contexts = lambda: (memo.recording(), _Again(second_pass))  # noqa: E731
+    return checkpoint(call or layer, *args, use_reentrant=False, context_fn=contexts)
 
 
 class _Again:

@@ -15,7 +15,7 @@ from torch_geometric.nn import BatchNorm, global_add_pool, global_max_pool, glob
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.feature_encoding import UnitRows
-from graphgps_kmip.ops.context import all_pairs, first_nodes
+from graphgps_kmip.ops.context import first_nodes
 from graphgps_kmip.ops.host_copies import find_copy, host_copy, remember, rows_of
 from graphgps_kmip.ops.row_layers import NORM_LAYERS
 from graphgps_kmip.registry import lookup, register
@@ -264,32 +264,6 @@ class EdgeHead(nn.Module):
         rows = torch.zeros(len(true), 4, device=x.device)
         rows[positive] = torch.cat([torch.bincount(graph, minlength=len(ptr))[graph, None], ranks], dim=1)
         return rows
-
-
-class PairHead(nn.Module):
-    r"""Two logits, no edge and edge, for every ordered pair of nodes of each graph.
-
-    .. math:: \mathrm{logits}_{ij} = w \, x_i^T x_j + b, \quad w, b \in R^2
-
-    The pairs are those of `all_pairs`, loops included, labelled 1 where ``batch.edge_index`` has the pair. Not for
-    one large graph. GraphGPS's head ``infer_links``.
-
-    Shapes: batch.x (N, C) -> (P, 2), labels (P,); P the sum of the squares of the graphs' sizes.
-    """
-
-    level = "link"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.predictor = nn.Linear(1, 2)
-
-    def forward(self, batch: Any) -> tuple[Tensor, Tensor]:
-        """Return logits and labels of all pairs."""
-        x = batch.x
-        first, second = all_pairs(first_nodes(batch))
-        score = (x[first] * x[second]).sum(-1, keepdim=True)  # (P, 1)
-        source, target = batch.edge_index
-        return self.predictor(score), torch.isin(first * len(x) + second, source * len(x) + target).long()
 
 
 class OutputHead(nn.Module):

@@ -23,30 +23,23 @@ class SpexphormerLayer(nn.Module):
         Y &= \mathrm{norm}(X + \mathrm{drop}(\mathrm{attention}(X))) \\
         X' &= \mathrm{norm}(Y + \mathrm{drop}(W_2 \, \mathrm{drop}(\mathrm{relu}(W_1 Y))))
 
-    or, without the feed-forward network, :math:`X' = \mathrm{norm}(\mathrm{drop}(\mathrm{relu}(Y)))`.
-
     Args:
         dim (int): width C.
         attention (Module): ``(x, context, state) -> (x, state)``, or `SampledEdgeAttention`.
         dropout (float, optional): probability, in all three places. (default: 0.0)
         norm (str, optional): a key of `NORMS`; for one per graph a sparse batch is one graph. (default: "batch")
-        ffn (bool, optional): the layer has the feed-forward network. (default: True)
 
     Shapes: x (N, C), context, states (one) -> (N, C), edge_attr as the context has it, states.
     """
 
-    def __init__(
-        self, dim: int, attention: nn.Module, dropout: float = 0.0, *, norm: str = "batch", ffn: bool = True
-    ) -> None:
+    def __init__(self, dim: int, attention: nn.Module, dropout: float = 0.0, *, norm: str = "batch") -> None:
         super().__init__()
         self.attention = nn.ModuleList([attention])  # a list: read by GPSModel's stack
         self.dropout = nn.Dropout(dropout)
         self.attention_norm, self.ffn_norm = nn.ModuleList([NORMS[norm](dim)]), NORMS[norm](dim)
-        self.ffn = None
-        if ffn:
-            self.ffn = nn.Sequential(
-                nn.Linear(dim, 2 * dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(2 * dim, dim), nn.Dropout(dropout)
-            )
+        self.ffn = nn.Sequential(
+            nn.Linear(dim, 2 * dim), nn.ReLU(), nn.Dropout(dropout), nn.Linear(2 * dim, dim), nn.Dropout(dropout)
+        )
 
     def forward(self, x: Tensor, context: GraphContext, states: States) -> LayerOutput:
         """Return new node features, the edge features and the attention's new state."""
@@ -60,8 +53,7 @@ class SpexphormerLayer(nn.Module):
 
     def _update(self, x: Tensor, h: Tensor, context: GraphContext) -> Tensor:
         x = self.attention_norm[0](x + self.dropout(h), context)
-        x = self.dropout(x.relu()) if self.ffn is None else x + self.ffn(x)
-        return self.ffn_norm(x, context)
+        return self.ffn_norm(x + self.ffn(x), context)
 
 
 class SpexphormerModel(nn.Module):
@@ -114,8 +106,9 @@ class SpexphormerModel(nn.Module):
         if sparse:
             types = self.start.types.weight
             for layer, edges, targets in zip(self.layers, batch.layer_edges, batch.layer_sizes[1:], strict=True):
-                call: Any = _AlongSampledEdges(layer)
-                batch.x = (partial(recomputed, call) if recompute else call)(batch.x, edges, targets, types)
+                along: Any = layer.along_sampled_edges
+                call = partial(recomputed, layer, call=along) if recompute else along
+                batch.x = call(batch.x, edges, targets, types)
         else:
             context = GraphContext.from_data(batch)
             states = (self.start(context),)
@@ -127,14 +120,3 @@ class SpexphormerModel(nn.Module):
         if not sparse or draws == 1:
             return pred, true
         return pred.unflatten(0, (draws, -1)).mean(0), true[: len(pred) // draws]
-
-
-class _AlongSampledEdges(nn.Module):
-    """A layer whose forward is `SpexphormerLayer.along_sampled_edges`, for gradient checkpointing."""
-
-    def __init__(self, layer: SpexphormerLayer) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, *arguments: Any) -> Tensor:
-        return self.layer.along_sampled_edges(*arguments)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 from torch_geometric.nn import BatchNorm
 
@@ -91,17 +90,15 @@ class PostNormLayer(nn.Module):
     r"""One layer of SAN (Kreuzer et al. 2021, as in GraphGPS) or GRIT (Ma et al. 2023, section 3.3).
 
     .. math::
-        Y &= \mathrm{norm}([X +] \; \alpha_1 \, \mathrm{attention}(X, E)) \\
-        X' &= \mathrm{norm}([Y +] \; \alpha_2 \, \mathrm{FFN}(Y))
+        Y &= \mathrm{norm}(X + \mathrm{attention}(X, E)) \\
+        X' &= \mathrm{norm}(Y + \mathrm{FFN}(Y))
 
-    with ``FFN = Linear(2C, C) drop act Linear(C, 2C)`` and alpha 1, or learned from 0. The attention updates features
-    of pairs itself. Differs from `GPSLayer`: no dropout after the last linear maps, norms of single nodes.
+    with ``FFN = Linear(2C, C) drop act Linear(C, 2C)``. The attention updates features of pairs itself. Differs from
+    `GPSLayer`: no dropout after the last linear maps, norms of single nodes.
 
     Args:
         attention (Module): ``(x, context, state) -> (x, state)``, with dropout and output map of its own.
         norm (callable): builds a norm from C, such as `san_norms` and `row_norms`.
-        residual (bool, optional): add X and Y. (default: True)
-        rezero (bool, optional): learned alpha. (default: False)
     """
 
     def __init__(
@@ -111,26 +108,17 @@ class PostNormLayer(nn.Module):
         norm: Callable[[int], nn.Module],
         dropout: float = 0.0,
         act: Activation = nn.ReLU,
-        *,
-        residual: bool = True,
-        rezero: bool = False,
     ) -> None:
         super().__init__()
-        self.attention, self.residual = nn.ModuleList([attention]), residual
+        self.attention = nn.ModuleList([attention])
         self.attention_norm, self.ffn_norm = norm(dim), norm(dim)
         self.ffn = nn.Sequential(nn.Linear(dim, 2 * dim), act(), nn.Dropout(dropout), nn.Linear(2 * dim, dim))
-        self.attention_alpha, self.ffn_alpha = (nn.Parameter(torch.zeros(1, 1)) if rezero else None for _ in range(2))
 
     def forward(self, x: Tensor, context: GraphContext, states: States) -> LayerOutput:
         """Return new node features, the edge features and the attention's new state."""
         h, state = self.attention[0](x, context, *states)
-        x = self.attention_norm(self._add(x, h, self.attention_alpha))
-        x = self.ffn_norm(self._add(x, self.ffn(x), self.ffn_alpha))
-        return x, context.edge_attr, (state,)
-
-    def _add(self, x: Tensor, h: Tensor, alpha: Tensor | None) -> Tensor:
-        h = h if alpha is None else h * alpha
-        return x + h if self.residual else h
+        x = self.attention_norm(x + h)
+        return self.ffn_norm(x + self.ffn(x)), context.edge_attr, (state,)
 
 
 def san_norms(dim: int, layer_norm: bool = False, batch_norm: bool = True) -> nn.Sequential:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from graphgps_kmip.networks import (  # noqa: F401 (imported for their registry entries)
-    encoder_builders,
     gps_networks,
-    head_builders,
     node_networks,
     ppgt_network,
     transformer_networks,

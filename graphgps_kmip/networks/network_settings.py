@@ -29,7 +29,6 @@ from graphgps_kmip.ranges import (
     Choice,
     Default,
     Each,
-    Range,
     Registered,
     default_of,
     optional,
@@ -46,7 +45,7 @@ SUBGRAPH_ENCODERS = ("none", "I2GIN")
 NETWORK_DEFAULTS: dict[str, Any] = {
     "dataset.node_encoder_num_types": Default(0, NATURAL),
     "dataset.edge_encoder_num_types": Default(0, NATURAL),
-    "dataset.infer_link_label": Default("None", Choice(("None", "edge"))),  # of the head infer_links: edge
+    "dataset.infer_link_label": Default("None", Choice(("None",))),  # its head, infer_links, is not here
     "share.gradient_checkpointing": False,  # ours: compute layers again in the backward pass instead of keeping them
     "gnn.residual": False,
     "gnn.edge_residual": Default(None, optional(FLAG)),  # ours: of GatedGCN; None is gnn.residual
@@ -66,8 +65,8 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "gt.full_graph": True,  # SAN: pairs without an edge take part
     "gt.gamma": Default(1e-5, NOT_NEGATIVE),  # SAN: with this weight
     "gt.secondary_edges": Default("full_graph", Registered("an edge set")),  # SAN: which pairs; none, or an edge set
-    "gt.residual": True,  # SAN
-    "gt.FFN": True,  # of model.type Spexphormer: its layers have a feed-forward network
+    "gt.residual": Default(True, Choice((True,))),  # SAN
+    "gt.FFN": Default(True, Choice((True,))),  # of model.type Spexphormer
     "graphormer.num_layers": Default(6, SOME_LAYERS),
     "graphormer.embed_dim": Default(80, WIDTH),
     "graphormer.num_heads": Default(4, HEADS),  # of model.type Graphormer; GPSModel has gt.n_heads
@@ -76,9 +75,6 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "graphormer.mlp_dropout": Default(0.0, FRACTION),
     "graphormer.input_dropout": Default(0.0, FRACTION),  # of GraphormerBias, whatever the network
     "graphormer.use_graph_token": True,  # wherever GraphormerBias is a part of the node encoder
-    "grit.bn_momentum": Default(0.1, Range(0, 1)),  # gt.bn_momentum of the public files; of model.type GritTransformer
-    "grit.bn_no_runner": False,  # batch norms without running statistics
-    "grit.rezero": False,
     # ours: of model.type PPGT, which has gt.layers, gt.n_heads, gt.dropout and gt.sl2, too; names joined by a plus
     "ppgt.node_features": Default("rrwp+log_degree+log_order", TEXT),  # also location, target, class_token
     "ppgt.mask_rate": Default(0.0, DROPOUT),  # nodes whose own features are 0 in a training step, see NodeMask

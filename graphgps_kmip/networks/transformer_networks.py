@@ -85,7 +85,7 @@ def _build_san_layer(gt: Any, dim: int) -> PostNormLayer:
         separate=look_up(SAN_LAYERS, gt.layer_type, "gt.layer_type"),
     )
     norm = partial(san_norms, layer_norm=gt.layer_norm, batch_norm=gt.batch_norm)
-    return PostNormLayer(dim, attention, norm, gt.dropout, residual=gt.residual)
+    return PostNormLayer(dim, attention, norm, gt.dropout)
 
 
 def _choose_secondary_edges(gt: Any) -> str:
@@ -123,8 +123,8 @@ def graphormer_network(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Mo
 def grit_transformer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """GRIT: gt.layers layers of attention over all pairs of nodes, RRWP in dataset.node_encoder_name, no messages.
 
-    Options of the attention are in gt.grit, those of the norms in grit; gt.batch_norm and gt.layer_norm are of nodes
-    and of pairs. The pair update of the last layer has parameters, but no gradient.
+    Options of the attention are in gt.grit; gt.batch_norm and gt.layer_norm are of nodes and of pairs. The pair update
+    of the last layer has parameters, but no gradient.
     """
     dim, gt = layers_width(plan.settings), plan.settings.gt
     layers = [_build_grit_layer(plan, dim, last=number == gt.layers - 1) for number in range(gt.layers)]
@@ -132,19 +132,11 @@ def grit_transformer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Modu
 
 
 def _build_grit_layer(plan: NetworkPlan, dim: int, last: bool) -> PostNormLayer:
-    gt, grit, options = plan.settings.gt, plan.settings.grit, plan.settings.gt.grit
-    norm = partial(
-        row_norms,
-        layer_norm=gt.layer_norm,
-        batch_norm=gt.batch_norm,
-        momentum=grit.bn_momentum,
-        running=not grit.bn_no_runner,
-    )
-    pairs = PairUpdate(dim, gt.dropout, norm(dim), update=options.update_e and not last, rezero=grit.rezero)
-    attention = GRITAttention(
-        dim, gt.n_heads, gt.attn_dropout, pairs=pairs, clamp=options.clamp, out_dropout=gt.dropout
-    )
-    return PostNormLayer(dim, attention, norm, gt.dropout, plan.activation(), rezero=grit.rezero)
+    gt, grit = plan.settings.gt, plan.settings.gt.grit
+    norm = partial(row_norms, layer_norm=gt.layer_norm, batch_norm=gt.batch_norm)
+    pairs = PairUpdate(dim, gt.dropout, norm(dim), update=grit.update_e and not last)
+    attention = GRITAttention(dim, gt.n_heads, gt.attn_dropout, pairs=pairs, clamp=grit.clamp, out_dropout=gt.dropout)
+    return PostNormLayer(dim, attention, norm, gt.dropout, plan.activation())
 
 
 MIXERS = ("GECO", "Hyena")
@@ -152,7 +144,7 @@ MIXERS = ("GECO", "Hyena")
 
 @register("network", "GECO")
 def geco(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
-    """GECO alone: gt.layers post-norm blocks of gt.layer_type GECO (gt.geco), or of Hyena (gt.hyena), an ablation.
+    """GECO alone: gt.layers post-norm blocks of gt.layer_type GECO (gt.geco), or of Hyena, an ablation.
 
     gt.n_heads, gt.layer_norm and gt.batch_norm are not read.
     """
@@ -183,7 +175,7 @@ def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  
     settings = plan.settings
     dim, gt = layers_width(settings), settings.gt
     attentions = [_build_edge_attention(plan, dim) for _ in range(gt.layers)]
-    layers = [SpexphormerLayer(dim, attention, gt.dropout, norm=norm_of(gt), ffn=gt.FFN) for attention in attentions]
+    layers = [SpexphormerLayer(dim, attention, gt.dropout, norm=norm_of(gt)) for attention in attentions]
     return SpexphormerModel(
         encoder=encoder(plan, dim, reads_edges=False),
         start=TypedEdgeStart(dim, gt.layer_type == "Exphormer" or gt.score_estimator.self_loops),

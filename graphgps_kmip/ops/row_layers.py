@@ -30,19 +30,17 @@ class AdaRMSNorm(nn.Module):
 
     Args:
         dim (int): channels C.
-        eps (float, optional): added to both means. (default: 1e-06)
 
     Shapes: x (..., C) -> (..., C).
     """
 
-    def __init__(self, dim: int, eps: float = EPS) -> None:
+    def __init__(self, dim: int) -> None:
         super().__init__()
-        self.eps = eps
         self.alpha, self.beta = nn.Parameter(torch.zeros(dim)), nn.Parameter(torch.ones(dim))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised rows, in the type of x."""
-        return _AdaRMSNorm.apply(x, self.alpha, self.beta, self.eps)
+        return _AdaRMSNorm.apply(x, self.alpha, self.beta)
 
 
 def _chunks(x: Tensor) -> list[slice]:
@@ -58,15 +56,15 @@ class _AdaRMSNorm(Function):
     """``y = r t x`` with ``r = 1 / sqrt(mean(x^2) + eps)``, ``t = sqrt(mean(u^2) + eps)``, ``u = alpha x + beta``."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, alpha: Tensor, beta: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
         rows, kind = x.reshape(-1, x.size(-1)), torch.promote_types(x.dtype, torch.float32)
         alpha_, beta_ = alpha.to(kind), beta.to(kind)
         y = torch.empty_like(rows)
         r, t = (torch.empty(len(rows), 1, dtype=kind, device=x.device) for _ in range(2))
         for part in _chunks(rows):
             wide = rows[part].to(kind)
-            r[part] = _mean_square(wide).add_(eps).rsqrt_()
-            t[part] = _mean_square(torch.addcmul(beta_, wide, alpha_)).add_(eps).sqrt_()
+            r[part] = _mean_square(wide).add_(EPS).rsqrt_()
+            t[part] = _mean_square(torch.addcmul(beta_, wide, alpha_)).add_(EPS).sqrt_()
             torch.mul(wide, r[part] * t[part], out=y[part])
         ctx.save_for_backward(x, alpha, beta, r, t)
         return y.view(x.shape)
@@ -94,7 +92,7 @@ class _AdaRMSNorm(Function):
             gradient.mul_(wide).addcmul_(w, product)
             torch.addcmul(gradient, g, r_ * t_, out=grad_x[part])
         grad_alpha, grad_beta = a * second + b * first, a * first + b * ones
-        return grad_x.view(x.shape), grad_alpha.to(alpha.dtype), grad_beta.to(beta.dtype), None
+        return grad_x.view(x.shape), grad_alpha.to(alpha.dtype), grad_beta.to(beta.dtype)
 
 
 def _make_batch_norm(dim: int) -> nn.Module:
@@ -136,67 +134,42 @@ class _Moments(Function):
         return torch.addcmul(grad_mean / len(x) - mean * slope, x, slope)
 
 
-class RowBatchNorm(nn.Module):
+class RowBatchNorm(nn.BatchNorm1d):
     r"""Batch norm (Ioffe and Szegedy 2015) of rows, ``y = x * scale + shift`` with statistics of all rows of the batch.
 
-    Parameter names are torch's. `affine` returns scale and shift, for operators that apply them as they read x. A batch
-    of one row, or of none, uses the running statistics; without these y is the bias.
+    `scale_and_shift` is for operators that apply them as they read x. A batch of one row, or of none, uses
+    the running statistics.
 
     Args:
         dim (int): channels C.
-        momentum (float, optional): share of the new statistics in the running ones. (default: 0.1)
-        running (bool, optional): keep running statistics, for eval mode; False: those of the batch in both modes.
-            (default: True)
-        eps (float, optional): added to the variance. (default: 1e-05)
 
     Shapes: x (P, C) -> (P, C).
     """
 
-    def __init__(self, dim: int, momentum: float = 0.1, running: bool = True, eps: float = 1e-5) -> None:
-        super().__init__()
-        self.momentum, self.eps = momentum, eps
-        self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
-        self.register_buffer("running_mean", torch.zeros(dim) if running else None)
-        self.register_buffer("running_var", torch.ones(dim) if running else None)
-        self.register_buffer("num_batches_tracked", torch.tensor(0) if running else None)
-
     def forward(self, x: Tensor) -> Tensor:
         """Return the normalised rows."""
-        scale, shift = self.affine(x)
+        scale, shift = self.scale_and_shift(x)
         return torch.addcmul(shift, x, scale).to(x.dtype)
 
-    def affine(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def scale_and_shift(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return scale and shift, (C,) each; in training mode the running statistics move."""
-        if self.running_mean is not None and (len(x) < 2 or not self.training):
+        if len(x) < 2 or not self.training:
             mean, variance = self.running_mean, self.running_var
-        elif not len(x):
-            mean, variance = torch.zeros_like(self.bias), torch.ones_like(self.bias)
         else:
             mean, variance = _Moments.apply(x.to(torch.promote_types(x.dtype, torch.float32)))
-            self._track(mean.detach(), variance.detach(), len(x))
+            self.num_batches_tracked += 1
+            with torch.no_grad():
+                self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+                unbiased = variance * (len(x) / (len(x) - 1))
+                self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
         scale = self.weight * (variance + self.eps).rsqrt()
         return scale, self.bias - mean * scale
 
-    def extra_repr(self) -> str:
-        """Return the settings, as printed in a model."""
-        return f"{len(self.weight)}, momentum={self.momentum}, running={self.running_mean is not None}"
 
-    @torch.no_grad()
-    def _track(self, mean: Tensor, variance: Tensor, rows: int) -> None:
-        if self.running_mean is None or not self.training:
-            return
-        self.num_batches_tracked += 1
-        self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-        unbiased = variance * (rows / (rows - 1))
-        self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
-
-
-def row_norms(
-    dim: int, *, layer_norm: bool = False, batch_norm: bool = True, momentum: float = 0.1, running: bool = True
-) -> nn.Sequential:
-    """Return norms of rows (P, C): layer norm, then batch norm, with ``momentum`` and ``running``; either or none."""
+def row_norms(dim: int, *, layer_norm: bool = False, batch_norm: bool = True) -> nn.Sequential:
+    """Return norms of rows (P, C): layer norm, then batch norm; either or none."""
     norms: list[nn.Module] = [nn.LayerNorm(dim)] if layer_norm else []
-    return nn.Sequential(*norms, *([RowBatchNorm(dim, momentum, running)] if batch_norm else []))
+    return nn.Sequential(*norms, *([RowBatchNorm(dim)] if batch_norm else []))
 
 
 class GELUMLP(nn.Sequential):
@@ -278,7 +251,3 @@ class DropPath(nn.Module):
         if ptr is not None:
             factor = factor.repeat_interleave(ptr.diff(), output_size=len(x))
         return x * factor.view(-1, *[1] * (x.dim() - 1))
-
-    def extra_repr(self) -> str:
-        """Return the settings, as printed in a model."""
-        return f"rate={self.rate}"

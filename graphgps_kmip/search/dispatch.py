@@ -1,13 +1,16 @@
-"""k-MIP search: `topk_inner_product`, its backends, and the automatic choice among them."""
+"""k-MIP search: `topk_inner_product`, its backends, the automatic choice among them, memo of results."""
 
 from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
+from torch.compiler import is_compiling
 from torch.nn.functional import pad
 
 from graphgps_kmip.errors import InputError
@@ -23,7 +26,6 @@ from graphgps_kmip.search.fused_cpu import (
 )
 from graphgps_kmip.search.keops import keops_not_supported_reasons, search_keops
 from graphgps_kmip.search.problem import SearchProblem, check_num_keys, overflow, usable
-from graphgps_kmip.search.search_memo import search_or_recall
 from graphgps_kmip.search.triton_search import search_triton, triton_not_supported_reasons
 
 logger = logging.getLogger(__name__)
@@ -161,3 +163,45 @@ def _list_reasons(problem: SearchProblem) -> str:
         reasons += [f"not preferred: {reason}" for reason in backend.traits.not_preferred_reasons(problem)]
         lines.append(f"  {backend.name}: {'; '.join(reasons) or 'preferred'}")
     return "\n".join(lines)
+
+
+Result = tuple[Tensor, Tensor]
+_current: ContextVar[Memo | None] = ContextVar("search memo", default=None)
+
+
+class Memo:
+    """Results of the searches of a module, in order, for gradient checkpointing: recorded once, then returned."""
+
+    def __init__(self) -> None:
+        self.results: list[Result] = []
+        self.rest: Iterator[Result] | None = None  # results to return; None: searches are recorded
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Record the results of all searches in this block."""
+        yield from self._activate(None)
+
+    @contextmanager
+    def replaying(self) -> Iterator[None]:
+        """Return the recorded results, in the same order, instead of searching."""
+        yield from self._activate(iter(self.results))
+
+    def _activate(self, rest: Iterator[Result] | None) -> Iterator[None]:
+        self.rest, token = rest, _current.set(self)
+        try:
+            yield
+        finally:
+            _current.reset(token)
+
+
+def search_or_recall(search: Callable[[], Result], num_rows: int) -> Result:
+    """Return the result of a search among ``num_rows`` rows, or the one that the current `Memo` has recorded."""
+    memo = None if is_compiling() else _current.get()
+    if memo is None:
+        return search()
+    if memo.rest is not None:
+        index, score = next(memo.rest)
+        return index.long(), score
+    index, score = search()
+    memo.results.append((index.to(torch.int32 if num_rows < 2**31 else torch.int64), score))
+    return index, score

@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from graphgps_kmip.attention import GraphContext, GRITAttention
 from graphgps_kmip.attention.grit import GRITState, PairUpdate, first_pairs
 from graphgps_kmip.encoding.rrwp import RRWPLinear
+from graphgps_kmip.model.gps import recomputed
 from graphgps_kmip.model.transformer_layers import PostNormLayer
 from graphgps_kmip.ops import grit_operator
 from graphgps_kmip.ops.context import all_pairs
@@ -164,10 +165,9 @@ def test_a_query_without_pairs_has_zeros_and_a_pair_listed_twice_counts_twice() 
 
 
 @pytest.mark.parametrize("rows", [2, 50])
-@pytest.mark.parametrize("running", [True, False])
-def test_batch_norm_of_rows_is_that_of_torch(rows: int, running: bool) -> None:
-    norm = RowBatchNorm(DIM, 0.3, running).double()
-    reference = nn.BatchNorm1d(DIM, momentum=0.3, track_running_stats=running).double()
+def test_batch_norm_of_rows_is_that_of_torch(rows: int) -> None:
+    norm = RowBatchNorm(DIM).double()
+    reference = nn.BatchNorm1d(DIM).double()
     with torch.no_grad():
         norm.weight.normal_()
         norm.bias.normal_()
@@ -183,14 +183,23 @@ def test_batch_norm_of_rows_is_that_of_torch(rows: int, running: bool) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-@pytest.mark.parametrize("running", [True, False])
-def test_batch_norm_of_one_row_or_none_is_finite_and_leaves_the_statistics(rows: int, running: bool) -> None:
-    norm = RowBatchNorm(DIM, running=running).double()
+def test_batch_norm_of_one_row_or_none_is_finite_and_leaves_the_statistics(rows: int) -> None:
+    norm = RowBatchNorm(DIM).double()
     state = {name: value.clone() for name, value in norm.state_dict().items()}
     x = random(rows, DIM)
     norm(x).sum().backward()
     assert x.grad.isfinite().all()
     torch.testing.assert_close(dict(norm.state_dict()), state, rtol=0, atol=0)
+
+
+def test_a_layer_that_is_computed_again_for_its_gradients_counts_a_batch_once() -> None:
+    context, x, states = context_of([3, 2], pair_attr=random(13, RECORDED_DIM)), random(5, RECORDED_DIM), []
+    for call in (lambda module, *args: module(*args), recomputed):
+        torch.manual_seed(0)
+        module = layer().double()
+        call(module, x, context, (module.attention[0].initial_state(context),))[0].sum().backward()
+        states.append(dict(module.state_dict()))
+    torch.testing.assert_close(*states)
 
 
 def graphs(**pairs: Tensor) -> GraphContext:
@@ -236,10 +245,9 @@ ATTENTION = {
     "Aw": "logit",
     "O_h.": "out.",
     "O_e.": "pairs.linear.",
-    "alpha1_e": "pairs.alpha",
     "deg_coef": "degree_factors",
 }
-LAYER = {"alpha1_h": "attention_alpha", "FFN_h_layer1": "ffn.0", "FFN_h_layer2": "ffn.3", "alpha2_h": "ffn_alpha"}
+LAYER = {"FFN_h_layer1": "ffn.0", "FFN_h_layer2": "ffn.3"}
 for kind in ("batch_norm", "layer_norm"):
     parts = {"1_h": "attention_norm", "2_h": "ffn_norm", "1_e": "attention.0.pairs.norm"}
     LAYER |= {f"{kind}{old}.": f"{new}.0." for old, new in parts.items()}
@@ -313,18 +321,16 @@ LAYERS: dict[str, dict[str, Any]] = {
     "bn_b3": {},
     "bn_gelu_b3": {"act": nn.GELU},
     "bn_noupdate_b3": {"update": False},
-    "bn_rezero_b3": {"rezero": True},
     "bn_sparse_b3": {},
     "ln_b3": {"layer_norm": True, "batch_norm": False},
 }
 
 
 def layer(act: type[nn.Module] = nn.ReLU, update: bool = True, **options: Any) -> PostNormLayer:
-    rezero = options.pop("rezero", False)
     norm = partial(row_norms, **options)
-    pairs = PairUpdate(RECORDED_DIM, 0.0, norm(RECORDED_DIM), update=update, rezero=rezero)
+    pairs = PairUpdate(RECORDED_DIM, 0.0, norm(RECORDED_DIM), update=update)
     attention = GRITAttention(RECORDED_DIM, RECORDED_HEADS, pairs=pairs)
-    return PostNormLayer(RECORDED_DIM, attention, norm, act=act, rezero=rezero)
+    return PostNormLayer(RECORDED_DIM, attention, norm, act=act)
 
 
 @forms(LAYERS)

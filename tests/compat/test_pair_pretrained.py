@@ -63,7 +63,6 @@ DECIDED: list[tuple[str, dict[str, Any], bool]] = [
     (PPGT, {"train.cfi_only": True, "train.loss_threshold": 0.5}, False),
     (PPGT, {"optim.beta1": 0.8, "optim.base_lr": 0.5, "dataset.name": "full", "train.batch_size": 3}, False),
     (GRIT, {"gt.attn.clamp": 3.0, "gt.update_e": False}, True),
-    (GRIT, {"gt.bn_momentum": 0.3, "gt.bn_no_runner": True, "gt.rezero": True}, True),
     (GRIT, {"posenc_RRWP.ksteps": 5, "posenc_RRWP.add_identity": False}, True),
     (GRIT, {"gnn.head": "graph", "optim.max_epoch": 3}, False),
 ]

@@ -23,7 +23,7 @@ from graphgps_kmip.encoding.rrwp import rrwp
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.data_loading import current, enabled_encodings, load_dataset
 from graphgps_kmip.gym.network_building import plan_of
-from graphgps_kmip.networks.encoder_builders import edge_encoder, node_encoder
+from graphgps_kmip.networks.network_stack import edge_encoder, node_encoder
 from graphgps_kmip.registry import entries, lookup
 from tests.gym.posenc_config import NARROW, ROOT, load, load_config, model_and_batch, sample
 

@@ -31,6 +31,7 @@ READ = [key for key, rule in RULES.items() if not isinstance(rule, Unread)]
 MODULES_AND_NAMES = ("custom_modules", "dialect", "quirks")  # checked, and told, before the config is there
 OUTSIDE: tuple[Any, ...] = (
     -(2**63), -7, 0, 2, 2**63, 1e40, -0.5, 1.5, float("nan"), "", "foo", "a\x07b", [float("nan")], [-7], ["\x07"], [[]],
+    False,
 )  # fmt: skip
 
 

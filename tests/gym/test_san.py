@@ -30,7 +30,7 @@ PUBLIC = ZINC | {
 
 
 def test_the_keys_of_the_config_reach_the_layers() -> None:
-    options = {"gt.gamma": 0.25, "gt.dropout": 0.2, "gt.layer_norm": True, "gt.batch_norm": False, "gt.residual": False}
+    options = {"gt.gamma": 0.25, "gt.dropout": 0.2, "gt.layer_norm": True, "gt.batch_norm": False}
     configure(SAN | options | {"model.graph_pooling": "max"})
     network = build_network("SANTransformer", 5, 3)
     assert network.head.pool is components("pooling")["max"]
@@ -39,7 +39,6 @@ def test_the_keys_of_the_config_reach_the_layers() -> None:
     assert (attention.gamma, attention.dropout.p, attention.secondary_edges) == (0.25, 0.2, "full_graph")
     assert [module.p for module in layer.ffn if isinstance(module, nn.Dropout)] == [0.2]
     assert [type(norm) for norm in layer.attention_norm] == [nn.LayerNorm]
-    assert not layer.residual
 
 
 @pytest.mark.parametrize(

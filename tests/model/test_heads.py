@@ -14,7 +14,7 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model import EdgeHead, GraphHead, NodeHead, SequenceHead, prediction_heads
 from graphgps_kmip.model.feature_encoding import UnitRows
-from graphgps_kmip.model.prediction_heads import LinearHead, PairHead, linear_head_widths, mlp, san_graph_head
+from graphgps_kmip.model.prediction_heads import LinearHead, linear_head_widths, mlp, san_graph_head
 from graphgps_kmip.registry import components
 from graphgps_kmip.task.metrics import OF_RANK, mean_over_graphs
 from tests.recorded import check, load, part
@@ -160,29 +160,6 @@ def test_outputs_and_gradients_equal_the_recorded_head_of_grit(halvings: int, di
         return f"mlp.{2 * int(number)}.{rest}"
 
     check_recorded(san_graph_head(8, dim_out, "add", halvings), f"G_grit/head_san_graph_L{halvings}", rename)
-
-
-def graph(n: int, edges: list[tuple[int, int]]) -> Data:
-    edge_index = torch.tensor(edges, dtype=torch.long).reshape(-1, 2).T
-    return Data(x=torch.randn(n, 4, dtype=torch.float64), edge_index=edge_index)
-
-
-GRAPHS = [(3, [(0, 1), (1, 0), (2, 2)]), (1, []), (0, []), (2, [(1, 0), (1, 0)])]
-
-
-def test_every_pair_of_a_graph_gets_its_logits_and_says_whether_it_is_an_edge() -> None:
-    head, graphs = PairHead().double(), [graph(*sizes) for sizes in GRAPHS]
-    pred, true = head(Batch.from_data_list(graphs))
-    expected, labels = [], []
-    for data in graphs:
-        edges = set(map(tuple, data.edge_index.T.tolist()))
-        for i, source in enumerate(data.x):
-            for j, target in enumerate(data.x):
-                expected.append(head.predictor.weight[:, 0] * (source @ target) + head.predictor.bias)
-                labels.append(int((i, j) in edges))
-    assert true.tolist() == labels
-    assert sum(labels) == 4
-    torch.testing.assert_close(pred, torch.stack(expected), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(("pooling", "pool"), [("graph_token", lambda x: x[0]), ("mean", lambda x: x.mean(0))])

@@ -89,16 +89,15 @@ def test_a_layer_of_graphormer_is_its_formula_and_each_dropout_is_in_its_place()
         torch.testing.assert_close(layer.eval()(x, context)[0], graphormer_formula(layer, x), **EXACT)
 
 
-@pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize(("layer_norm", "batch_norm"), [(True, True), (True, False), (False, True), (False, False)])
 def test_a_layer_of_san_is_attention_and_linear_maps_with_residuals_and_norms(
-    layer_norm: bool, batch_norm: bool, residual: bool
+    layer_norm: bool, batch_norm: bool
 ) -> None:
     data = graphs()
     context = GraphContext.from_data(data)
     attention = SANAttention(DIM, HEADS, gamma=0.3)
     norms = partial(san_norms, layer_norm=layer_norm, batch_norm=batch_norm)
-    layer = PostNormLayer(DIM, attention, norms, residual=residual).double()
+    layer = PostNormLayer(DIM, attention, norms).double()
     state = attention.initial_state(context)
 
     def norm(x: Tensor) -> Tensor:
@@ -106,9 +105,9 @@ def test_a_layer_of_san_is_attention_and_linear_maps_with_residuals_and_norms(
             x = (x - x.mean(1, keepdim=True)) / (x.var(1, keepdim=True, unbiased=False) + 1e-5).sqrt()
         return normalise_batch(x) if batch_norm else x
 
-    x = norm(residual * data.x + attention(data.x, context, state)[0])
+    x = norm(data.x + attention(data.x, context, state)[0])
     first, _, _, second = layer.ffn
-    x = norm(residual * x + second(first(x).relu()))
+    x = norm(x + second(first(x).relu()))
     out, edge_attr, states = layer(data.x, context, (state,))
     torch.testing.assert_close(out, x)
     assert edge_attr is data.edge_attr
@@ -133,33 +132,27 @@ def normalise_batch(x: Tensor, _: Tensor | None = None) -> Tensor:
     return (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-5).sqrt()
 
 
-@pytest.mark.parametrize("ffn", [True, False])
 @pytest.mark.parametrize("norm", ["batch", "graph", "none"])
-def test_a_layer_on_whole_graphs_is_its_formula(norm: str, ffn: bool) -> None:
-    layer = SpexphormerLayer(DIM, Sum(), norm=norm, ffn=ffn).double()
+def test_a_layer_on_whole_graphs_is_its_formula(norm: str) -> None:
+    layer = SpexphormerLayer(DIM, Sum(), norm=norm).double()
     batch = torch.tensor([0, 0, 0, 1, 1, 1, 1, 1])
     context = GraphContext(batch, torch.tensor([0, 3, 8]), edge_index=torch.tensor([[0, 1, 5], [1, 1, 6]]))
     x = torch.randn(NODES, DIM, dtype=torch.double)
     out, edge_attr, states = layer(x, context, (3,))
     normalised = {"batch": normalise_batch, "graph": normalise_graphs, "none": lambda x, _: x}[norm]
     h = normalised(x + Sum()(x, context, 0)[0], batch)
-    if ffn:
-        first, second = layer.ffn[0], layer.ffn[3]
-        h = h + (h @ first.weight.T + first.bias).clamp(min=0) @ second.weight.T + second.bias
-    else:
-        h = h.clamp(min=0)
+    first, second = layer.ffn[0], layer.ffn[3]
+    h = h + (h @ first.weight.T + first.bias).clamp(min=0) @ second.weight.T + second.bias
     torch.testing.assert_close(out, normalised(h, batch), **EXACT)
     assert edge_attr is None
     assert states == (4,)
 
 
-@pytest.mark.parametrize("ffn", [True, False])
-def test_a_layer_along_sampled_edges_returns_the_targets_and_keeps_their_residual(ffn: bool) -> None:
+def test_a_layer_along_sampled_edges_returns_the_targets_and_keeps_their_residual() -> None:
     attention = SampledEdgeAttention(DIM, 2)
-    layer = SpexphormerLayer(DIM, attention, ffn=ffn).double()
+    layer = SpexphormerLayer(DIM, attention).double()
     x, types = torch.randn(NODES, DIM, dtype=torch.double), torch.randn(3, DIM, dtype=torch.double)
     edges = torch.stack([torch.randint(0, count, (12,)) for count in (NODES, TARGETS, 3)])
     out = layer.along_sampled_edges(x, edges, TARGETS, types)
     h = normalise_batch(x[:TARGETS] + attention(x, edges, TARGETS, types))
-    h = h + layer.ffn(h) if ffn else h.relu()
-    torch.testing.assert_close(out, normalise_batch(h), **EXACT)
+    torch.testing.assert_close(out, normalise_batch(h + layer.ffn(h)), **EXACT)

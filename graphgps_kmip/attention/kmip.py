@@ -178,6 +178,10 @@ class KeySelection(nn.Module):
         """Return the current number of keys per query of an attention with k keys."""
         return k if self.among is None else self.among.num_keys(k, context)
 
+    def extra_repr(self) -> str:
+        """Return the arguments that are numbers."""
+        return ", ".join(f"{name}={value}" for name, value in vars(self).items() if type(value) in (int, float))
+
 
 class BestKeys(KeySelection):
     """The k keys of largest inner product, as in the papers; all keys of a graph with fewer than k nodes.

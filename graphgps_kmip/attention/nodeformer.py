@@ -35,7 +35,6 @@ class NodeFormerAttention(PerformerAttention):
         dropout (float, optional): probability to drop an output channel, in training only. (default: 0.0)
         dim_head (int, optional): channels D per head, independent of dim. (default: 64)
         num_features (int, optional): random features per head; None: floor(D ln D). (default: 30)
-        use_bias (bool, optional): give queries, keys and values a bias. (default: True)
         tau (float, optional): temperature, above 0. (default: 0.25)
         num_samples (int, optional): samples S of the noise in a training step. (default: 10)
 
@@ -53,11 +52,10 @@ class NodeFormerAttention(PerformerAttention):
         *,
         dim_head: Annotated[int, WIDTH] = 64,
         num_features: Annotated[int | None, whole(1, 4096)] = 30,
-        use_bias: bool = True,
         tau: Annotated[float, POSITIVE] = 0.25,
         num_samples: Annotated[int, whole(1, 1000)] = 10,
     ) -> None:
-        super().__init__(dim, num_heads, dropout, dim_head=dim_head, num_features=num_features, use_bias=use_bias)
+        super().__init__(dim, num_heads, dropout, dim_head=dim_head, num_features=num_features, use_bias=True)
         check_least(1, num_samples=num_samples)
         self.tau, self.num_samples = tau, num_samples
 

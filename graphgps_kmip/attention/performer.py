@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial, partialmethod
+from functools import partialmethod
 from typing import Annotated, Any
 
 import torch
@@ -142,28 +142,23 @@ def max_per_graph(values: Tensor, context: GraphContext) -> Tensor:
 PERIOD = 1001  # calls: the reference counts 1000 of them, and draws at the one after
 
 
-def redraw_regularly(model: nn.Module, period: int = PERIOD) -> None:
-    """Let a network draw the random vectors of all its `PerformerAttention` anew at every period-th call in training.
+def redraw_regularly(model: nn.Module) -> None:
+    """Let a network, changed in place, draw all its `PerformerAttention` anew at every `PERIOD`-th call in training.
 
     They are a function of a seed, drawn from torch's generator here, and of the number of calls. Both are buffers of
     the network, so that processes agree, and a resumed run equals an uninterrupted one.
-
-    Args:
-        model (Module): network, changed in place.
-        period (int, optional): calls from one draw to the next, at least 1. (default: 1001)
     """
-    check_least(1, period=period)
     model.register_buffer("redraw_seed", torch.randint(2**31, ()))
     model.register_buffer("redraw_calls", torch.zeros((), dtype=torch.long))
-    model.register_forward_pre_hook(partial(_count, period=period))
+    model.register_forward_pre_hook(_count)
 
 
-def _count(model: nn.Module, args: tuple[Any, ...], *, period: int) -> None:  # noqa: ARG001 (a hook's signature)
+def _count(model: nn.Module, args: tuple[Any, ...]) -> None:  # noqa: ARG001 (a hook's signature)
     if not model.training:
         return
     calls = host_copy(model.redraw_calls) + 1
     remember(model.redraw_calls.fill_(int(calls)), calls)
-    if int(calls) % period:
+    if int(calls) % PERIOD:
         return
     generator = torch.Generator().manual_seed(int(host_copy(model.redraw_seed) + calls))
     for module in model.modules():

@@ -62,12 +62,12 @@ def out_degrees(edge_index: Tensor, num_nodes: int) -> Tensor:
     return torch.bincount(edge_index[0], minlength=num_nodes)
 
 
-def local_degree_profile(edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype = torch.float32) -> Tensor:
+def local_degree_profile(edge_index: Tensor, num_nodes: int) -> Tensor:
     """Return the out-degree of each node, and minimum, maximum, mean and standard deviation of its successors'.
 
-    The standard deviation divides by the number of successors; without successors all are 0. Computed in float64.
+    The standard deviation divides by the number of successors; without successors all are 0.
 
-    Shapes: edge_index (2, E) -> (N, 5).
+    Shapes: edge_index (2, E) -> (N, 5), float64.
     """
     row, column = edge_index
     degree = out_degrees(edge_index, num_nodes).double()
@@ -76,7 +76,7 @@ def local_degree_profile(edge_index: Tensor, num_nodes: int, *, dtype: torch.dty
     mean = reduce_of(successors, reduce="mean")
     deviation = reduce_of((successors - mean[row]).square(), reduce="mean").sqrt()
     minimum, maximum = (reduce_of(successors, reduce=kind) for kind in ("min", "max"))
-    return torch.stack([degree, minimum, maximum, mean, deviation], dim=1).to(dtype)
+    return torch.stack([degree, minimum, maximum, mean, deviation], dim=1)
 
 
 class DegreeEncoder(ColumnEncoder):
@@ -105,20 +105,17 @@ class HKdiagSE(TimesEncoding):
         return heat_kernel_diagonal(graph.edge_index, graph.num_nodes, times)
 
 
-def heat_kernel_diagonal(
-    edge_index: Tensor, num_nodes: int, times: Sequence[float], *, dtype: torch.dtype = torch.float32
-) -> Tensor:
+def heat_kernel_diagonal(edge_index: Tensor, num_nodes: int, times: Sequence[float]) -> Tensor:
     r"""Return :math:`\sum_{\lambda_i > 10^{-8}} e^{-t \lambda_i} \phi_i(v)^2` of each node v and time t.
 
-    The sum runs over the eigenpairs of D - A, without the constant vectors. All is computed in float64; a directed
-    graph is made undirected.
+    The sum runs over the eigenpairs of D - A, without the constant vectors. A directed graph is made undirected.
 
-    Shapes: edge_index (2, E) -> (N, len(times)).
+    Shapes: edge_index (2, E) -> (N, len(times)), float64.
     """
     values, vectors = torch.linalg.eigh(undirected_laplacian(edge_index, num_nodes))
     decay = torch.exp(-values[:, None] * torch.tensor(times, dtype=torch.float64))  # (N, len(times))
     decay[values <= ZERO] = 0
-    return (vectors.square() @ decay).to(dtype)
+    return vectors.square() @ decay
 
 
 def undirected_laplacian(edge_index: Tensor, num_nodes: int) -> Tensor:
@@ -153,19 +150,18 @@ class ElstaticSE(TimesEncoding):
         return electrostatic_statistics(graph.edge_index, graph.num_nodes)
 
 
-def electrostatic_statistics(edge_index: Tensor, num_nodes: int, *, dtype: torch.dtype = torch.float32) -> Tensor:
+def electrostatic_statistics(edge_index: Tensor, num_nodes: int) -> Tensor:
     r"""Return ten statistics of the potentials :math:`G_{ij} = L^+_{ij} - L^+_{jj}` at node i of a charge at node j.
 
     For node v: minimum, maximum, mean and standard deviation of column v of G; minimum of row v; maximum of column v
     once more (as the public code, which means that of row v); mean and standard deviation of row v; the sums of column
     v and of row v of G, weighted entry by entry with D^-1 A. Of an isolated node the sums are 0 (the public code gives
-    NaN to its whole graph), and of a single node the deviations. Computed in float64; directed graphs are made
-    undirected.
+    NaN to its whole graph), and of a single node the deviations. Directed graphs are made undirected.
 
-    Shapes: edge_index (2, E) -> (N, 10).
+    Shapes: edge_index (2, E) -> (N, 10), float64.
     """
     if num_nodes == 0:
-        return torch.zeros(0, 10, dtype=dtype)
+        return torch.zeros(0, 10, dtype=torch.float64)
     laplacian = undirected_laplacian(edge_index, num_nodes)
     inverse = torch.linalg.pinv(laplacian, hermitian=True)  # cuts at N eps: zero eigenvalues really become zero
     potential = inverse - inverse.diagonal()
@@ -176,4 +172,4 @@ def electrostatic_statistics(edge_index: Tensor, num_nodes: int, *, dtype: torch
     for dim in (0, 1):
         deviation = potential.std(dim, correction=int(num_nodes > 1))
         columns += [potential.amin(dim), highest, potential.mean(dim), deviation]
-    return torch.stack([*columns, near.sum(0), near.sum(1)], dim=1).to(dtype)
+    return torch.stack([*columns, near.sum(0), near.sum(1)], dim=1)

@@ -194,13 +194,10 @@ class BondEncoder(nn.Module):
 
 
 class SyntaxNodeEncoder(nn.Module):
-    """Sum the learned vectors of a node's type, its attribute and its depth in the tree.
+    """Sum the learned vectors of a node's type, its attribute and its depth in the tree, as in ogbg-code2.
 
     Args:
         dim (int): Width C.
-        num_types (int, optional): Node types of ogbg-code2. (default: 98)
-        num_attributes (int, optional): Node attributes of ogbg-code2. (default: 10030)
-        max_depth (int, optional): Deeper nodes count as this deep. (default: 20)
 
     Shapes: batch.x (N, 2), type and attribute, and batch.node_depth (N,) or (N, 1), integers -> batch.x (N, C).
 
@@ -208,11 +205,11 @@ class SyntaxNodeEncoder(nn.Module):
         InputError: node_depth is missing, other columns, or a value outside its vocabulary, when called.
     """
 
-    def __init__(self, dim: int, num_types: int = 98, num_attributes: int = 10030, max_depth: int = 20) -> None:
+    def __init__(self, dim: int) -> None:
         super().__init__()
-        self.type_encoder = nn.Embedding(num_types, dim)
-        self.attribute_encoder = nn.Embedding(num_attributes, dim)
-        self.depth_encoder = nn.Embedding(max_depth + 1, dim)
+        self.type_encoder = nn.Embedding(98, dim)
+        self.attribute_encoder = nn.Embedding(10030, dim)
+        self.depth_encoder = nn.Embedding(21, dim)  # deeper nodes count as 20 deep
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""

@@ -54,7 +54,7 @@ def laplacian_eigenpairs(
     Shapes: (2, E) -> (K,), (N, K), float64, on the CPU.
 
     Raises:
-        InputError: an unknown norm, max_freqs or num_nodes < 1, or an edge to a node that does not exist.
+        InputError: num_nodes < 1, or an edge to a node that does not exist.
     """
     return laplacian_eigenpairs_of([(edge_index, num_nodes)], max_freqs, laplacian_norm)[0]
 
@@ -63,10 +63,6 @@ def laplacian_eigenpairs_of(
     graphs: Sequence[tuple[Tensor, int]], max_freqs: int = 10, laplacian_norm: str = "sym"
 ) -> list[tuple[Tensor, Tensor]]:
     """Return `laplacian_eigenpairs` of every graph (edge_index, num_nodes), small graphs of one size at once."""
-    if max_freqs < 1:
-        raise InputError(f"eigen.max_freqs must be at least 1, got {max_freqs}")
-    if laplacian_norm not in LAPLACIAN_NORMS:
-        raise InputError(f"eigen.laplacian_norm must be one of {', '.join(LAPLACIAN_NORMS)}, got {laplacian_norm!r}")
     for edge_index, size in graphs:
         if size < 1:
             raise InputError("a graph without nodes has no Laplacian: drop it from the data set")

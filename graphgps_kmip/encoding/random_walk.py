@@ -28,6 +28,7 @@ Step = Callable[[Array, int], Array]  # (X, half) -> one step more; half counts 
 
 SMALL = 512  # nodes; a graph up to this size is one dense matrix of walks
 PANEL = 1 << 20  # bytes of one group of small graphs: what the caches of a core hold
+MEMORY = 256 << 20  # bytes that the walks of a block of start nodes may take
 WIDTH = 256  # start nodes of a block: of fewer, calls take most of the time
 EDGE_WIDTH = 64  # likewise where entries of edges are read
 DENSE = 0.05  # filled entries above which a product with a dense matrix is the faster one
@@ -111,19 +112,12 @@ def join_graphs(graphs: Sequence[Data]) -> tuple[Tensor, list[int]]:
     return torch.cat([graph.edge_index + start for graph, start in zip(graphs, starts, strict=False)], dim=1), sizes
 
 
-def _sort_steps(times: Sequence[int]) -> list[int]:
-    if not len(times) or any(time < 0 or time != int(time) for time in times):
-        raise InputError(f"kernel.times must be one or more whole numbers of steps from 0 on, got {list(times)}")
-    return sorted(int(time) for time in times)
-
-
 def return_probabilities(
     edge_index: Tensor,
     sizes: int | Sequence[int],
     times: Sequence[int],
     *,
     dtype: torch.dtype = torch.float32,
-    memory: int = 256 << 20,
 ) -> Tensor:
     """Return how likely a random walk along the edges is back at its start after each number of steps.
 
@@ -134,14 +128,13 @@ def return_probabilities(
         sizes (int or Sequence[int]): Number of nodes of each graph; many small graphs at once are faster.
         times (Sequence[int]): Numbers of steps; the columns come in ascending order, as in the public code.
         dtype (dtype, optional): Of the result and of all sums. (default: ``torch.float32``)
-        memory (int, optional): Bytes that the walks of a block of nodes may take. (default: ``256 << 20``)
 
     Shapes: edge_index (2, E) -> (N, len(times)).
 
     Raises:
-        InputError: no times, negative ones or fractions, or edges that leave their graph.
+        InputError: edges that leave their graph.
     """
-    times = _sort_steps(times)
+    times = sorted(map(int, times))
     sizes = np.atleast_1d(np.asarray(sizes, dtype=np.int64))
     edges = edge_index.cpu().numpy().astype(np.int64).reshape(2, -1)
     graph = np.repeat(np.arange(len(sizes)), sizes)
@@ -154,7 +147,7 @@ def return_probabilities(
     numpy_dtype = torch.empty(0, dtype=dtype).numpy().dtype
     values = np.ones((len(graph), len(times)), numpy_dtype)  # 1 is right for no steps at all
     halves = (times[-1] + 1) // 2
-    for nodes, diagonals in _walk_parts(adjacency, np.sort(sizes), halves, numpy_dtype, memory):
+    for nodes, diagonals in _walk_parts(adjacency, np.sort(sizes), halves, numpy_dtype):
         for steps, diagonal in enumerate(islice(diagonals, times[-1]), start=1):
             for column in np.flatnonzero(np.equal(times, steps)):
                 values[nodes, column] = diagonal
@@ -167,7 +160,6 @@ def edge_walk_probabilities(
     times: Sequence[int],
     *,
     dtype: torch.dtype = torch.float32,
-    memory: int = 256 << 20,
 ) -> Tensor:
     """Return how likely a random walk along the edges, started at i, is at j after each number of steps.
 
@@ -176,14 +168,13 @@ def edge_walk_probabilities(
         num_nodes (int): N.
         times (Sequence[int]): Numbers of steps; the columns come in ascending order.
         dtype (dtype, optional): Of the result and of all sums. (default: ``torch.float32``)
-        memory (int, optional): Bytes that the walks of one block of start nodes may take. (default: ``256 << 20``)
 
     Shapes: edge_index (2, E) -> (E, len(times)).
 
     Raises:
-        InputError: no times, negative ones or fractions, or an edge names a node that does not exist.
+        InputError: an edge names a node that does not exist.
     """
-    times = _sort_steps(times)
+    times = sorted(map(int, times))
     source, target = edge_array(edge_index, num_nodes)
     numpy_dtype = torch.empty(0, dtype=dtype).numpy().dtype
     adjacency = scipy.sparse.csr_array((np.ones(len(source)), (source, target)), shape=(num_nodes,) * 2)
@@ -198,7 +189,7 @@ def edge_walk_probabilities(
         return torch.from_numpy(values)
     order = scipy.sparse.csgraph.reverse_cuthill_mckee(pattern, symmetric_mode=True).astype(np.int64)
     order = order[np.diff(pattern.indptr)[order] > 0]  # neighbours are close in it
-    width = int(np.clip(memory // (3 * num_nodes * numpy_dtype.itemsize), 1, EDGE_WIDTH))  # two arrays of walks
+    width = int(np.clip(MEMORY // (3 * num_nodes * numpy_dtype.itemsize), 1, EDGE_WIDTH))  # two arrays of walks
     for block in np.split(order, range(width, len(order), width)):
         edges = by_source[_concatenate_rows(first, block)]
         starts = np.repeat(np.arange(len(block)), first[block + 1] - first[block])  # column of each edge's walk
@@ -216,7 +207,7 @@ def edge_walk_probabilities(
 
 
 def _walk_parts(
-    adjacency: scipy.sparse.csr_array, sizes: Array, halves: int, dtype: np.dtype, memory: int
+    adjacency: scipy.sparse.csr_array, sizes: Array, halves: int, dtype: np.dtype
 ) -> Iterator[tuple[Array, Iterator[Array]]]:
     matrices = _transitions(adjacency, dtype)
     starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -229,7 +220,7 @@ def _walk_parts(
         graph = stop
     if num_small < len(sizes):
         pattern = adjacency if len(matrices) == 1 else (adjacency + adjacency.T).tocsr()
-        width = int(np.clip(memory // (4 * adjacency.shape[0] * dtype.itemsize), 1, WIDTH))  # 4: see _iterate_diagonals
+        width = int(np.clip(MEMORY // (4 * adjacency.shape[0] * dtype.itemsize), 1, WIDTH))  # 4: see _iterate_diagonals
         for block in _grow_blocks(pattern, starts[num_small], width):
             yield block, _walk_block(matrices, pattern, block, halves)
 

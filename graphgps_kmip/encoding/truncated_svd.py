@@ -1,7 +1,7 @@
 """SVD encoding: a low-rank factor of a matrix of pairs of nodes, as columns of the node features.
 
-GECO (Sancak et al., appendix B.1), and EGT (Hussain et al. 2022) of the adjacency matrix. Scale, sides and matrix are
-not stated by GECO: they are options here.
+GECO (Sancak et al., appendix B.1), and EGT (Hussain et al. 2022) of the adjacency matrix. Sides and matrix are not
+stated by GECO: they are options here.
 """
 
 from __future__ import annotations
@@ -37,14 +37,12 @@ class SVD(NodeEncoding):
         rank (int, optional): Singular vectors d_r. (default: 16)
         matrix (str, optional): M, a key of `MATRICES`. (default: ``"adjacency"``)
         steps (int, optional): Steps of the matrix ``random_walk``. (default: 4)
-        scale (str, optional): Power of the singular values in both factors, of `SCALES`. (default: ``"root"``)
         sides (str, optional): ``"left"``, or ``"both"`` for d_r columns of the right factor, too. (default: ``"left"``)
     """
 
     rank: Annotated[int, whole(1, 10_000)] = 16
     matrix: Annotated[str, Choice(("adjacency", "symmetric", "random_walk", "proximity"))] = "adjacency"
     steps: Annotated[int, whole(1, 1_000)] = 4
-    scale: Annotated[str, Choice(("root", "full", "none"))] = "root"
     sides: Annotated[str, Choice(("left", "both"))] = "left"
 
     @property
@@ -53,9 +51,9 @@ class SVD(NodeEncoding):
         return 2 * self.rank if self.sides == "both" else self.rank
 
     @staticmethod
-    def compute(graph: Data, rank: int, matrix: str, steps: int, scale: str, sides: str) -> Tensor:
+    def compute(graph: Data, rank: int, matrix: str, steps: int, sides: str) -> Tensor:
         """Return the first of the `svd_factors`, or both side by side."""
-        factors = svd_factors(graph.edge_index, graph.num_nodes, rank, matrix, steps=steps, scale=scale)
+        factors = svd_factors(graph.edge_index, graph.num_nodes, rank, matrix, steps=steps)
         return torch.cat(factors if sides == "both" else factors[:1], dim=1)
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
@@ -85,7 +83,7 @@ class SVDEncoder(nn.Module):
 
 
 def svd_factors(
-    edge_index: Tensor, num_nodes: int, rank: int, matrix: str = "adjacency", *, steps: int = 4, scale: str = "root"
+    edge_index: Tensor, num_nodes: int, rank: int, matrix: str = "adjacency", *, steps: int = 4
 ) -> tuple[Tensor, Tensor]:
     r"""Return the factors of the best approximation of rank d_r of a matrix M of pairs of nodes.
 
@@ -120,7 +118,7 @@ def svd_factors(
     # Rounded, so that of +-lambda, which are equal but for the last digits, the positive one is always first.
     triplets.sort(key=lambda triplet: (-round(abs(triplet[0]) / largest, 9), triplet[0] < 0))
     for column, (value, nodes, left, right) in enumerate(triplets[:rank]):
-        size = abs(value) ** SCALES[scale]
+        size = abs(value) ** 0.5
         factors[0, nodes, column] = left * size
         factors[1, nodes, column] = right * np.sign(value) * size
     return torch.from_numpy(factors[0]), torch.from_numpy(factors[1])
@@ -181,4 +179,3 @@ MATRICES: dict[str, Callable[[scipy.sparse.csr_array, int], scipy.sparse.csr_arr
     "proximity": _proximity,
 }
 SPARSE = ("adjacency", "symmetric")
-SCALES = {"root": 0.5, "full": 1.0, "none": 0.0}  # powers of the singular values

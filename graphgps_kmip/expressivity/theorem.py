@@ -200,7 +200,7 @@ def encode(name: str, graph: Graph, decimals: int = DECIMALS) -> Encoding:
 
 
 def _eigenpairs(graph: Graph, count: int) -> tuple[Tensor, Tensor]:
-    return laplacian_eigenpairs(graph.edge_index, graph.num_nodes, count, "sym", "L2")
+    return laplacian_eigenpairs(graph.edge_index, graph.num_nodes, count, "sym")
 
 
 def _eigenvalues(graph: Graph) -> Encoding:

@@ -13,6 +13,8 @@ from torch_geometric.nn import BatchNorm, GraphNorm
 from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.ops.operators import refuse_second_derivative
 
+EPS = 1e-5  # that of torch_geometric
+
 
 class GraphLayerNorm(nn.Module):
     r"""torch_geometric's LayerNorm in mode "graph" (Ba et al. 2016, over the nodes of a graph, too).
@@ -25,21 +27,18 @@ class GraphLayerNorm(nn.Module):
     Shapes: x (N, C), batch (N,) -> (N, C).
     """
 
-    def __init__(self, dim: int, eps: float = 1e-5) -> None:
+    def __init__(self, dim: int) -> None:
         super().__init__()
-        self.eps = eps
         self.weight, self.bias = nn.Parameter(torch.ones(dim)), nn.Parameter(torch.zeros(dim))
 
     def forward(self, x: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
         """Normalise each of the B graphs separately."""
-        return _Normalise.apply(x, self.weight, self.bias, batch, num_graphs, self.eps)
+        return _Normalise.apply(x, self.weight, self.bias, batch, num_graphs)
 
 
 class _Normalise(Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, batch: Tensor, num_graphs: int, eps: float
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, batch: Tensor, num_graphs: int) -> Tensor:
         """Shapes: x (N, C); means and scales (B, 1)."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
 
@@ -50,7 +49,7 @@ class _Normalise(Function):
         ctx.count = mean_of(torch.ones_like(wide[:, :1])).clamp(min=1) * x.size(1)
         mean = mean_of(wide, ctx.count)
         centred = wide - mean[batch]
-        scale = (mean_of(centred.square(), ctx.count) + eps).rsqrt()
+        scale = (mean_of(centred.square(), ctx.count) + EPS).rsqrt()
         ctx.save_for_backward(x, weight, batch, mean, scale)
         ctx.mean_of = mean_of
         return torch.addcmul(bias, centred.mul_(scale[batch]), weight).to(x.dtype)
@@ -67,7 +66,7 @@ class _Normalise(Function):
         inner = ctx.mean_of(grad * normal, ctx.count)
         grad -= ctx.mean_of(grad, ctx.count)[batch]
         grad = grad.sub_(normal.mul_(inner[batch])).mul_(scale[batch])
-        return grad.to(x.dtype), grad_weight.to(weight.dtype), grad_bias.to(weight.dtype), *[None] * 3
+        return grad.to(x.dtype), grad_weight.to(weight.dtype), grad_bias.to(weight.dtype), None, None
 
 
 class PerGraph(nn.Module):

@@ -48,12 +48,12 @@ def test_queries_of_zeros_get_the_mean_of_the_values() -> None:
 
 
 def test_nodeformer_without_noise_is_performer_at_a_temperature() -> None:
-    attention = NodeFormerAttention(8, 2, dim_head=4, num_features=11, use_bias=False, tau=0.5).double().eval()
+    attention = NodeFormerAttention(8, 2, dim_head=4, num_features=11, tau=0.5).double().eval()
     x = torch.randn(13, 8, dtype=torch.float64)
     out = attention(x, CONTEXT)
     with torch.no_grad():
-        attention.query.weight /= 0.5**0.5
-        attention.key.weight /= 0.5**0.5
+        for parameter in (*attention.query.parameters(), *attention.key.parameters()):
+            parameter /= 0.5**0.5
     expected = torch.cat([performer(attention, graph) for graph in x.split(SIZES) if len(graph)])
     torch.testing.assert_close(out, expected, **EXACT)
 

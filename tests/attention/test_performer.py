@@ -88,10 +88,15 @@ def test_memory_is_linear_in_the_nodes(small: list[int], large: list[int], monke
     assert largest[1] <= 2.1 * largest[0]
 
 
-def network(period: int = 3, seed: int = 0) -> nn.Sequential:
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(performer, "PERIOD", 3)
+
+
+def network(seed: int = 0) -> nn.Sequential:
     torch.manual_seed(seed)
     layers = nn.Sequential(*(PerformerAttention(8, 2, dim_head=4) for _ in range(2)))
-    redraw_regularly(layers, period)
+    redraw_regularly(layers)
     return layers
 
 
@@ -99,6 +104,7 @@ def drawn_projections(layers: nn.Sequential) -> list[Tensor]:
     return [layer.projection.clone() for layer in layers]
 
 
+@pytest.mark.usefixtures("often")
 def test_vectors_are_drawn_at_every_period_th_call_in_training_only() -> None:
     layers, x = network(), torch.randn(5, 8)
     changed, before = [], drawn_projections(layers)
@@ -113,6 +119,7 @@ def test_vectors_are_drawn_at_every_period_th_call_in_training_only() -> None:
     assert PERIOD == 1001
 
 
+@pytest.mark.usefixtures("often")
 def test_a_resumed_network_goes_on_as_if_never_stopped() -> None:
     layers, x = network().train(), torch.randn(5, 8)
     for _ in range(4):
@@ -127,8 +134,11 @@ def test_a_resumed_network_goes_on_as_if_never_stopped() -> None:
     assert all(map(torch.equal, drawn_projections(layers), drawn_projections(resumed)))
 
 
-def test_networks_of_other_seeds_draw_other_vectors_and_torchs_generator_is_untouched() -> None:
-    first, second, x = network(1, seed=1).train(), network(1, seed=2).train(), torch.randn(5, 8)
+def test_networks_of_other_seeds_draw_other_vectors_and_torchs_generator_is_untouched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(performer, "PERIOD", 1)
+    first, second, x = network(seed=1).train(), network(seed=2).train(), torch.randn(5, 8)
     before = torch.get_rng_state()
     first(x), second(x)
     assert torch.equal(torch.get_rng_state(), before)

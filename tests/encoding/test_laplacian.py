@@ -139,18 +139,6 @@ def test_many_graphs_at_once_equal_each_alone_and_nodes_may_be_renumbered(norm: 
             check_projectors(values[:real], moved[1][:, :real], vectors[order][:, :real], 1e-7)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((0, "sym"), "max_freqs must be at least 1, got 0"),
-        ((3, "random"), "laplacian_norm must be one of none, sym, rw, got 'random'"),
-    ],
-)
-def test_unknown_options_are_refused(arguments: tuple[int, str], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        laplacian_eigenpairs(edges_of(nx.path_graph(3)), 3, *arguments)
-
-
 def test_edges_to_nodes_that_do_not_exist_and_empty_graphs_are_refused() -> None:
     with pytest.raises(ValueError, match="names node 2, but the graph has 2 nodes"):
         laplacian_eigenpairs(edges_of(nx.path_graph(3)), 2)

@@ -16,17 +16,17 @@ KINDS = {
     "C_spex": 15,
     "D_encoders": 17,
     "D_expander": 14,
-    "D_stats": 11,
+    "D_stats": 7,
     "E_losses": 16,
     "E_metrics": 20,
     "E_schedules": 15,
-    "F_attention": 11,
-    "F_model": 25,
+    "F_attention": 8,
+    "F_model": 24,
     "H_schedules": 4,
     "F_encodings": 19,
     "G_rrwp": 5,
     "I_brec": 4,
-    "G_grit": 18,
+    "G_grit": 15,
 }
 
 

@@ -12,22 +12,13 @@ from typing import Annotated
 import torch
 from torch import Tensor, nn
 
-from graphgps_kmip.attention.head_arguments import (
-    check_choice,
-    check_dropout,
-    check_least,
-    describe,
-    dim_per_head,
-    split_heads,
-)
+from graphgps_kmip.attention.head_arguments import check_dropout, check_least, describe, dim_per_head, split_heads
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.context import GraphContext, complete_pairs
 from graphgps_kmip.ops.grit_operator import PairFeatures, PairMaps, PairSettings, grit_attention
 from graphgps_kmip.ops.row_layers import RowBatchNorm, row_norms
-from graphgps_kmip.ranges import NOT_NEGATIVE, Choice, optional
+from graphgps_kmip.ranges import NOT_NEGATIVE, optional
 from graphgps_kmip.registry import register
-
-ACTS = ("relu", "none")
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +37,6 @@ class PairUpdate(nn.Module):
         dropout (float, optional): probability to drop an entry of s, in training only. (default: 0.0)
         norm (Module, optional): norm of the rows; a `RowBatchNorm` at its end is applied by the next layer as it reads
             them. (default: `row_norms`, a batch norm)
-        linear (bool, optional): the map W, b; False: the identity (``O_e`` of the public code). (default: True)
         update (bool, optional): False returns the pair features unchanged, without gradient. (default: True)
         rezero (bool, optional): a learned alpha, 0 at the start (ReZero, Bachlechner et al. 2021). (default: False)
     """
@@ -57,13 +47,12 @@ class PairUpdate(nn.Module):
         dropout: float = 0.0,
         norm: nn.Sequential | None = None,
         *,
-        linear: bool = True,
         update: bool = True,
         rezero: bool = False,
     ) -> None:
         super().__init__()
         self.dropout, self.update = check_dropout(dropout), update
-        self.linear = nn.Linear(dim, dim) if linear else None
+        self.linear = nn.Linear(dim, dim)
         self.norm = row_norms(dim) if norm is None else norm
         self.alpha = nn.Parameter(torch.zeros(1, 1)) if rezero else None
 
@@ -72,14 +61,10 @@ class PairUpdate(nn.Module):
         """Whether anything reads new pair features: later layers, or running statistics of their norm."""
         return self.update or (self.training and any(isinstance(norm, RowBatchNorm) for norm in self.norm))
 
-    def maps(self, like: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return the weight (C, C) and the bias (C,) of the update, None for the identity."""
-        if self.linear is not None:
-            weight, bias = self.linear.weight, self.linear.bias
-            return (weight, bias) if self.alpha is None else (self.alpha * weight, self.alpha[0] * bias)
-        if self.alpha is None:
-            return None, None
-        return self.alpha * torch.eye(like.size(1), dtype=like.dtype, device=like.device), like.new_zeros(like.size(1))
+    def maps(self) -> tuple[Tensor, Tensor]:
+        """Return the weight (C, C) and the bias (C,) of the update."""
+        weight, bias = self.linear.weight, self.linear.bias
+        return (weight, bias) if self.alpha is None else (self.alpha * weight, self.alpha[0] * bias)
 
     def forward(self, old: PairFeatures, new: Tensor | None) -> PairFeatures:
         """Return the pair features of the next layer: old (P, C), sums new (P, C) before the norm."""
@@ -115,10 +100,6 @@ class GRITAttention(nn.Module):
         dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
         pairs (PairUpdate, optional): (default: ``PairUpdate(dim)``)
         clamp (float, optional): largest absolute value of a logit; None: any. (default: 5.0)
-        act (str, optional): "relu" of the scores, or "none". (default: "relu")
-        use_bias (bool, optional): biases of K and V. (default: False)
-        edge_enhance (bool, optional): the term U s. (default: True)
-        deg_scaler (bool, optional): the factors theta. (default: True)
         out_dropout (float, optional): probability to drop an entry of h, in training only. (default: 0.0)
 
     Shapes: x (N, dim), context with pair_attr (P, dim) or none, state -> (N, dim), state; without a state (N, dim).
@@ -135,32 +116,25 @@ class GRITAttention(nn.Module):
         *,
         pairs: PairUpdate | None = None,
         clamp: float | None = 5.0,
-        act: str = "relu",
-        use_bias: bool = False,
-        edge_enhance: bool = True,
-        deg_scaler: bool = True,
         out_dropout: float = 0.0,
     ) -> None:
         super().__init__()
         dim_head = dim_per_head(dim, num_heads)
-        check_choice(ACTS, **{"gt.grit.act": act})
         check_least(0, **{"gt.grit.clamp": clamp})
-        self.dim, self.num_heads, self.clamp, self.act = dim, num_heads, clamp, act
-        self.use_bias, self.edge_enhance, self.deg_scaler = use_bias, edge_enhance, deg_scaler
+        self.dim, self.num_heads, self.clamp = dim, num_heads, clamp
         self.dropout, self.out_dropout = check_dropout(dropout), nn.Dropout(out_dropout)
         self.query, self.edge = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
-        self.key, self.value = (nn.Linear(dim, dim, bias=use_bias) for _ in range(2))
+        self.key, self.value = (nn.Linear(dim, dim, bias=False) for _ in range(2))
         self.logit = nn.Parameter(torch.empty(dim_head, num_heads, 1))
-        self.pair_value = nn.Parameter(torch.empty(dim_head, num_heads, dim_head)) if edge_enhance else None
-        self.degree_factors = nn.Parameter(torch.empty(1, dim, 2)) if deg_scaler else None
+        self.pair_value = nn.Parameter(torch.empty(dim_head, num_heads, dim_head))
+        self.degree_factors = nn.Parameter(torch.empty(1, dim, 2))
         self.out = nn.Linear(dim, dim)
         self.pairs = PairUpdate(dim) if pairs is None else pairs
         for weight in (
             *(linear.weight for linear in (self.query, self.key, self.edge, self.value)),
             *(self.logit, self.pair_value, self.degree_factors),
         ):
-            if weight is not None:
-                nn.init.xavier_normal_(weight)
+            nn.init.xavier_normal_(weight)
 
     def initial_state(self, context: GraphContext) -> GRITState:
         """Return the state of the first layer."""
@@ -182,16 +156,12 @@ class GRITAttention(nn.Module):
             state.pairs,
             context.ptr,
             self._maps(),
-            PairSettings(self.num_heads, self.clamp, self.act == "relu", *dropouts),
+            PairSettings(self.num_heads, self.clamp, True, *dropouts),
             update_pairs=self.pairs.needed,
         )
-        if self.pair_value is not None:
-            rows = torch.einsum("nhd,dhc->nhc", split_heads(rows, self.num_heads), self.pair_value)
-            attended = attended + rows.flatten(1)
-        h = self.out_dropout(attended)
-        if self.degree_factors is not None:
-            log_degree = state.log_degree.to(h.dtype)
-            h = h * self.degree_factors[..., 0] + h * log_degree * self.degree_factors[..., 1]
+        rows = torch.einsum("nhd,dhc->nhc", split_heads(rows, self.num_heads), self.pair_value)
+        h = self.out_dropout(attended + rows.flatten(1))
+        h = h * self.degree_factors[..., 0] + h * state.log_degree.to(h.dtype) * self.degree_factors[..., 1]
         return self.out(h), replace(state, pairs=self.pairs(state.pairs, new))
 
     extra_repr = describe
@@ -200,7 +170,7 @@ class GRITAttention(nn.Module):
         heads = (self.num_heads, 2, -1)
         edge = self.edge.weight.unflatten(0, heads).transpose(0, 1).flatten(0, 2)
         bias = self.edge.bias.view(heads).transpose(0, 1).flatten()
-        return PairMaps(edge, bias, self.logit[..., 0].T.flatten(), *self.pairs.maps(self.edge.weight))
+        return PairMaps(edge, bias, self.logit[..., 0].T.flatten(), *self.pairs.maps())
 
 
 def node_degrees(context: GraphContext) -> Tensor:
@@ -258,15 +228,7 @@ def grit(
     dropout: float = 0.0,
     *,
     clamp: Annotated[float | None, optional(NOT_NEGATIVE)] = 5.0,
-    act: Annotated[str, Choice(ACTS)] = "relu",
-    use_bias: bool = False,
-    edge_enhance: bool = True,
-    deg_scaler: bool = True,
-    norm_e: bool = True,
-    O_e: bool = True,  # noqa: N803 (the key of the public code)
     update_e: bool = True,
 ) -> GRITAttention:
     """GRIT's attention over pairs of nodes with features (RRWP), which each layer updates."""
-    pairs = PairUpdate(dim, 0.0, row_norms(dim, batch_norm=norm_e), linear=O_e, update=update_e)
-    options = {"use_bias": use_bias, "edge_enhance": edge_enhance, "deg_scaler": deg_scaler}
-    return GRITAttention(dim, num_heads, dropout, pairs=pairs, clamp=clamp, act=act, **options)
+    return GRITAttention(dim, num_heads, dropout, pairs=PairUpdate(dim, update=update_e), clamp=clamp)

@@ -29,48 +29,28 @@ from graphgps_kmip.registry import register
 
 SCALES = ("code", "paper")
 KEY_NORMS = ("fixed", "learned", "none")
-QK_NORMS = ("none", "rms_norm", "layer_norm")
-EPS = 1e-6  # of the public code's norms of queries and keys
 PAIRS_AT_A_TIME = 2048  # in the maps of pairs and their gradients on a CPU: two such matrices fit into its cache
 PairNumbers = tuple[tuple[Tensor, Tensor | None], ...]  # theta and phi of each layer
 
 
-def _norm(name: str, dim: int) -> nn.Module:
-    return nn.Identity() if name == "none" else {"rms_norm": nn.RMSNorm, "layer_norm": nn.LayerNorm}[name](dim, EPS)
-
-
 class L2Heads(nn.Module):
-    """Queries, keys, values, key bias, gate and output map; arguments are those of `SimplifiedL2Attention`."""
+    """Queries, keys, values, key bias and output map; arguments are those of `SimplifiedL2Attention`."""
 
-    def __init__(
-        self, dim: int, num_heads: int, *, key_norm: str, scale: str, gated: bool, qk_norm: str, bias: bool
-    ) -> None:
+    def __init__(self, dim: int, num_heads: int, *, key_norm: str, scale: str) -> None:
         super().__init__()
         width = dim_per_head(dim, num_heads)
         check_choice(KEY_NORMS, key_norm=key_norm)
         check_choice(SCALES, scale=scale)
-        check_choice(QK_NORMS, qk_norm=qk_norm)
         self.num_heads, self.key_norm = num_heads, key_norm
         self.scale = 1.0 if scale == "code" else 1 / math.sqrt(width)
-        self.query, self.key_value = nn.Linear(dim, dim, bias), nn.Linear(dim, 2 * dim, bias)
-        self.q_norm, self.k_norm = _norm(qk_norm, dim), _norm(qk_norm, dim)
-        self.gate = nn.Linear(dim, dim) if gated else None
+        self.query, self.key_value = nn.Linear(dim, dim), nn.Linear(dim, 2 * dim)
         self.key_scale = nn.Parameter(torch.ones(num_heads)) if key_norm == "learned" else None
-        self.out = nn.Linear(dim, dim, bias)
+        self.out = nn.Linear(dim, dim)
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return queries, keys and values side by side (N, 3 dim), and the gate (N, dim) or None."""
+    def project(self, x: Tensor) -> Tensor:
+        """Return queries, keys and values side by side, (N, dim) -> (N, 3 dim)."""
         weight = torch.cat([self.query.weight, self.key_value.weight])  # one product in place of two
-        bias = None if self.query.bias is None else torch.cat([self.query.bias, self.key_value.bias])
-        qkv = linear(x, weight, bias)
-        if self.gate is None and isinstance(self.q_norm, nn.Identity):
-            return qkv, None
-        q, k, v = qkv.chunk(3, 1)
-        return torch.cat([self.q_norm(q), self.k_norm(k), v], 1), self.gate_of(q)
-
-    def gate_of(self, q: Tensor) -> Tensor | None:
-        """Return what outputs are multiplied by: (N, dim) or None."""
-        return None if self.gate is None else torch.sigmoid(self.gate(q))
+        return linear(x, weight, torch.cat([self.query.bias, self.key_value.bias]))
 
     def key_bias(self, k: Tensor) -> Tensor | None:
         """Return what keys add to the scores: k (N, dim) -> (N, H), or None."""
@@ -79,10 +59,6 @@ class L2Heads(nn.Module):
         k = split_heads(k, self.num_heads)  # (N, H, D)
         bias = k.square().sum(-1) * (-0.5 / math.sqrt(k.size(-1)))
         return bias if self.key_scale is None else bias * self.key_scale
-
-    def close(self, heads: Tensor, gate: Tensor | None) -> Tensor:
-        """Apply gate and output map to the heads' outputs (N, dim)."""
-        return self.out(heads if gate is None else heads * gate)
 
 
 @register("attention", "sL2", breaks=("batch_vector",))
@@ -104,10 +80,6 @@ class SimplifiedL2Attention(nn.Module):
         window (int, optional): w > 0 keeps the pairs for which the sum of the first w + 2 channels of ``context.rrwp``
             is above 0, those within w + 1 hops. A query without a pair gets the bias of the output map.
             ``context.rrwp_index`` must have these pairs, and lists those of the features, too. (default: -1, all)
-        gated (bool, optional): multiply outputs by sigmoid(Linear(q)), q before its norm. (default: False)
-        qk_norm (str, optional): norm of queries and of keys, over all heads together: "none", "rms_norm",
-            "layer_norm". (default: "none")
-        bias (bool, optional): biases of all maps but that of pairs, which always has one. (default: True)
 
     Shapes:
         x (N, dim); context a GraphContext with pair_attr (P, dim_pair), for a window also rrwp (P, K); returns
@@ -129,14 +101,11 @@ class SimplifiedL2Attention(nn.Module):
         key_norm: Annotated[str, Choice(KEY_NORMS)] = "fixed",
         scale: Annotated[str, Choice(SCALES)] = "code",
         window: Annotated[int, whole(-1)] = -1,
-        gated: bool = False,
-        qk_norm: Annotated[str, Choice(QK_NORMS)] = "none",
-        bias: bool = True,
     ) -> None:
         super().__init__()
         self.dim, self.num_heads, self.dim_pair = dim, num_heads, dim_pair or dim
         self.dropout, self.window, self.urpe = check_dropout(dropout), window, urpe
-        self.heads = L2Heads(dim, num_heads, key_norm=key_norm, scale=scale, gated=gated, qk_norm=qk_norm, bias=bias)
+        self.heads = L2Heads(dim, num_heads, key_norm=key_norm, scale=scale)
         self.pair = nn.Linear(self.dim_pair, num_heads * (2 if urpe else 1))
 
     def forward(
@@ -145,13 +114,13 @@ class SimplifiedL2Attention(nn.Module):
         """Attend inside each graph: x (N, dim) -> (N, dim), and the state of `SharedPairs` without its first entry."""
         context = GraphContext.of(context, x)
         dropout = self.dropout if self.training else 0.0
-        qkv, gate = self.heads.project(x)
+        qkv = self.heads.project(x)
         key_bias = self.heads.key_bias(qkv.chunk(3, 1)[1])
         if self.window > 0:
-            return self.heads.close(self._in_window(qkv, key_bias, context, dropout), gate)
+            return self.heads.out(self._in_window(qkv, key_bias, context, dropout))
         theta, phi = state[0] if state else SharedPairs([self])(context)[0]
         options = {"scale": self.heads.scale, "key_bias": key_bias, "theta": theta, "phi": phi, "dropout": dropout}
-        out = self.heads.close(pair_attention(qkv, context, self.num_heads, **options), gate)
+        out = self.heads.out(pair_attention(qkv, context, self.num_heads, **options))
         return out if state is None else (out, state[1:])
 
     extra_repr = describe
@@ -273,7 +242,7 @@ class ClassAttention(nn.Module):
         dim (int): channels in and out.
         num_heads (int): heads; must divide dim.
         dropout (float, optional): probability to drop an attention weight, in training only. (default: 0.0)
-        key_norm, scale, gated, qk_norm, bias: as in `SimplifiedL2Attention`.
+        key_norm, scale: as in `SimplifiedL2Attention`.
 
     Shapes: token (B, dim), x (N, dim), context as above; returns (B, dim), without nodes the bias of the output map.
     """
@@ -286,13 +255,10 @@ class ClassAttention(nn.Module):
         *,
         key_norm: str = "fixed",
         scale: str = "code",
-        gated: bool = False,
-        qk_norm: str = "none",
-        bias: bool = True,
     ) -> None:
         super().__init__()
         self.dim, self.num_heads, self.dropout = dim, num_heads, check_dropout(dropout)
-        self.heads = L2Heads(dim, num_heads, key_norm=key_norm, scale=scale, gated=gated, qk_norm=qk_norm, bias=bias)
+        self.heads = L2Heads(dim, num_heads, key_norm=key_norm, scale=scale)
 
     def forward(self, token: Tensor, x: Tensor, context: GraphContext | Tensor | None = None) -> Tensor:
         """Attend to the nodes of each graph: token (B, dim) -> (B, dim)."""
@@ -301,12 +267,11 @@ class ClassAttention(nn.Module):
             raise InputError(
                 f"class attention: got {len(token)} tokens for {context.num_graphs} graphs: give one for each graph"
             )
-        query = heads.query(token)
         k, v = heads.key_value(x).chunk(2, 1)
         pairs = torch.stack([context.batch, torch.arange(len(x), device=x.device)])
-        q, k, v = (split_heads(part, self.num_heads) for part in (heads.q_norm(query), heads.k_norm(k), v))
+        q, k, v = (split_heads(part, self.num_heads) for part in (heads.query(token), k, v))
         key_bias, dropout = heads.key_bias(k.flatten(1)), self.dropout if self.training else 0.0
         out = sparse_pair_attention(q, k, v, pairs, scale=heads.scale, key_bias=key_bias, dropout=dropout)
-        return heads.close(out.flatten(1), heads.gate_of(query))
+        return heads.out(out.flatten(1))
 
     extra_repr = describe

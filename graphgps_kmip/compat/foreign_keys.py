@@ -92,7 +92,7 @@ ENCODER = "dataset.node_encoder_name"
 OLD_GROUP = "posenc_RWPSE"
 
 GRIT_KEYS: dict[str, str] = {
-    **{f"gt.attn.{key}": f"gt.grit.{key}" for key in ("act", "clamp", "use_bias", "deg_scaler", "O_e", "norm_e")},
+    "gt.attn.clamp": "gt.grit.clamp",
     "gt.update_e": "gt.grit.update_e",
     **{f"gt.{key}": f"grit.{key}" for key in ("bn_momentum", "bn_no_runner", "rezero")},
     **{f"{OLD_GROUP}.{key}": f"posenc_RRWP.{key}" for key in ("enable", "ksteps", "add_identity")},
@@ -121,8 +121,10 @@ GRIT = Code(
     together=(ENCODER,),
     derive=_derive_grit,
     only={
-        **dict.fromkeys(("gt.attn.use", "gt.attn.full_attn"), (True,)),
-        **dict.fromkeys(("gt.attn.sparse", "gt.attn.graphormer_attn", "posenc_RRWP.spd"), (False,)),
+        **{f"gt.attn.{key}": (True,) for key in ("use", "full_attn", "deg_scaler", "O_e", "norm_e")},
+        **{f"gt.attn.{key}": (False,) for key in ("sparse", "graphormer_attn", "use_bias")},
+        "gt.attn.act": ("relu",),
+        "posenc_RRWP.spd": (False,),
     },
     unread={
         "mlflow.use": (False,),

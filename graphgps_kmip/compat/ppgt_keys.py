@@ -25,15 +25,10 @@ KEYS: dict[str, str] = {
     "gt.ffn_ratio": "ppgt.ffn_ratio",
     "gt.act": "ppgt.act",
     "gt.drop_path": "ppgt.drop_path",
-    "gt.drop_path_scale": "ppgt.drop_path_scale",
-    "gt.layerwise_drop_path_rate": "ppgt.drop_path_by_layer",
     "gt.proj_drop": "ppgt.branch_dropout",
-    "gt.ffn_drop": "ppgt.ffn_dropout",
     "gt.class_attn_layers": "ppgt.class_layers",
     "gt.class_attn.drop_path": "ppgt.class_drop_path",
     "gt.attn.urpe": "gt.sl2.urpe",
-    "gt.attn.gated_attn": "gt.sl2.gated",
-    "gt.attn.qk_norm": "gt.sl2.qk_norm",
     "gt.attn.window_attn_hop": "gt.sl2.window",
     "optim.beta1": "optimizer.adamw.beta1",
     "optim.beta2": "optimizer.adamw.beta2",
@@ -41,9 +36,7 @@ KEYS: dict[str, str] = {
     "train.k_hop_subgraph": "train.subgraph_hops",
     "train.max_nodes": "train.subgraph_nodes",
     f"{STEM}sin_L": "ppgt.num_bases",
-    f"{STEM}add_raw_feat": "ppgt.raw_channels",
     f"{STEM}loc_dim": "ppgt.dim_location",
-    f"{STEM}drop_edge": "ppgt.drop_pairs",
     f"{BLOCKS}num_blocks": "ppgt.stem_blocks",
     f"{BLOCKS}ffn_ratio": "ppgt.stem_ffn_ratio",
     f"{BLOCKS}pre_mlp_norm": "ppgt.stem_norm",
@@ -59,12 +52,12 @@ SAN_HEAD = ("gnn.head", "gnn.layers_post_mp", "gnn.dropout")  # what san_graph i
 # Keys that derive reads, each with others.
 TOGETHER = (
     *(f"{section}{key}" for section in (NODE, EDGE, SUBGRAPH) for key in ("enable", "name", "pe_name", "in_dim")),
-    *(f"{TOKEN}{key}" for key in ("add_order", "add_log_order")),
+    f"{TOKEN}add_order",
     MASK,
     *(f"{STEM}{key}" for key in ("hid_dim", "add_loc", "add_invN", "add_invD")),
     *(f"{group}{key}" for group in ("gt.", BLOCKS) for key in ("layer_scale", "alpha")),
     *(f"{group}kaiming_uniform_{kind}init" for group in (f"{NODE}MLPNodeEncoder.", STEM) for kind in ("", "linear_")),
-    *(f"gt.attn.{key}" for key in ("qkv_bias", "o_bias", "l2dist", "learn_k_bias")),
+    *(f"gt.attn.{key}" for key in ("l2dist", "learn_k_bias")),
     *(
         "model.type",
         "gt.dim_edge",
@@ -73,7 +66,6 @@ TOGETHER = (
         *(f"gnn.{key}" for key in HEAD_OPTIONS),
         *SAN_HEAD,
         "train.cfi_only",
-        f"{BLOCKS}drop_path_scale",
     ),
 )
 NO_NORM = ("none",)
@@ -83,7 +75,8 @@ ONLY: dict[str, tuple[Any, ...]] = {
     **{f"{NODE}MLPNodeEncoder.{key}": (True,) for key in ("bias", "add_to_x")},
     **{f"{NODE}MLPNodeEncoder.{key}": NO_NORM for key in ("raw_norm", "post_norm")},
     f"{NODE}MLPNodeEncoder.hid_dim": ("",),
-    **{f"{STEM}{key}": (True,) for key in ("to_complete_graph", "bias", "add_to_edge")},
+    **{f"{STEM}{key}": (True,) for key in ("to_complete_graph", "bias", "add_to_edge", "add_raw_feat")},
+    f"{STEM}drop_edge": (0,),
     **{f"{STEM}{key}": NO_NORM for key in ("raw_norm", "post_norm")},
     **{f"{group}act": ("gelu",) for group in (STEM, BLOCKS, SUBGRAPH)},
     f"{STEM}loc_name": ("pos",),
@@ -100,7 +93,12 @@ ONLY: dict[str, tuple[Any, ...]] = {
     f"{SUBGRAPH}frozen": (False,),
     "posenc_I2SG.pe_name": ("rrwp",),
     "posenc_I2SG.add_self_loops": (False,),
-    "gt.rezero": (False,),
+    f"{TOKEN}add_log_order": (False,),
+    **dict.fromkeys(("gt.drop_path_scale", f"{BLOCKS}drop_path_scale"), (True,)),
+    **dict.fromkeys(("gt.layerwise_drop_path_rate", "gt.rezero", "gt.attn.gated_attn"), (False,)),
+    "gt.ffn_drop": (0,),
+    "gt.attn.qk_norm": NO_NORM,
+    **dict.fromkeys(("gt.attn.qkv_bias", "gt.attn.o_bias"), (True,)),
     "gt.lecun_init": (False,),
     "gt.class_attn.layerwise_drop_path_rate": (False,),
     **{f"optim.{key}": (False,) for key in ("EMA", "early_stop_by_lr", "early_stop_by_perf")},
@@ -182,8 +180,6 @@ def _derive_head(settings: Mapping[str, Any]) -> dict[str, Any]:
 def _check_whole(settings: Mapping[str, Any]) -> None:
     _require(settings, "gt.macro_norm_type", "pre_norm")
     _require(settings, "gnn.trunc_init", True)
-    if settings.get(f"{BLOCKS}drop_path"):
-        _require(settings, f"{BLOCKS}drop_path_scale", settings.get("gt.drop_path_scale", True), default=True)
     for group in (f"{NODE}MLPNodeEncoder.", STEM):
         if not any(settings.get(f"{group}kaiming_uniform_{kind}init") for kind in ("", "linear_")):
             raise ConfigError(f"{group}kaiming_uniform_init: this package draws the stem so alone: set it True")
@@ -228,10 +224,8 @@ def _derive_node_features(settings: Mapping[str, Any]) -> dict[str, Any]:
             " and ".join(unused),
             "+".join(features),
         )
-    orders = [order for order in ("order", "log_order") if settings.get(f"{TOKEN}add_{order}")]
-    if len(orders) > 1:
-        raise ConfigError(f"{TOKEN}add_order and add_log_order are both True: set one of them False")
-    return result | {"ppgt.node_features": "+".join(features), "ppgt.class_token": (orders or ["none"])[0]}
+    order = "order" if settings.get(f"{TOKEN}add_order") else "none"
+    return result | {"ppgt.node_features": "+".join(features), "ppgt.class_token": order}
 
 
 def _derive_pair_features(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -247,16 +241,10 @@ def _derive_pair_features(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _derive_attention(settings: Mapping[str, Any]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    if {"gt.attn.qkv_bias", "gt.attn.o_bias"} & settings.keys():
-        bias, of_outputs = (settings.get(f"gt.attn.{key}", True) for key in ("qkv_bias", "o_bias"))
-        if bias != of_outputs:
-            raise ConfigError("gt.attn.qkv_bias and o_bias differ: this package has both or none: set both alike")
-        result["gt.sl2.bias"] = bias
-    if {"gt.attn.l2dist", "gt.attn.learn_k_bias"} & settings.keys():
-        learned = "learned" if settings.get("gt.attn.learn_k_bias") else "fixed"
-        result["gt.sl2.key_norm"] = learned if settings.get("gt.attn.l2dist", True) else "none"
-    return result
+    if not {"gt.attn.l2dist", "gt.attn.learn_k_bias"} & settings.keys():
+        return {}
+    learned = "learned" if settings.get("gt.attn.learn_k_bias") else "fixed"
+    return {"gt.sl2.key_norm": learned if settings.get("gt.attn.l2dist", True) else "none"}
 
 
 PPGT = Code("ppgt", KEYS, TOGETHER, derive, ONLY, UNREAD)

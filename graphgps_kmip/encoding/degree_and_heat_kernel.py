@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import scatter
 
-from graphgps_kmip.encoding.kernel_encoder import ColumnEncoder, precomputed
-from graphgps_kmip.encoding.positional_encoding import NodeEncoding, PositionalEncoding
+from graphgps_kmip.encoding.positional_encoding import ColumnEncoder, NodeEncoding, PositionalEncoding, precomputed
 from graphgps_kmip.encoding.random_walk import Times, TimesEncoding
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import WIDTH, whole
@@ -43,7 +42,7 @@ class Degree(PositionalEncoding):
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
         """Return a `DegreeEncoder`."""
-        return DegreeEncoder(dim, dim_x, **self.arguments(DegreeEncoder))
+        return DegreeEncoder(self, dim, dim_x)
 
 
 @register("encoding", "LDP")
@@ -81,18 +80,14 @@ def local_degree_profile(edge_index: Tensor, num_nodes: int, *, dtype: torch.dty
 
 
 class DegreeEncoder(ColumnEncoder):
-    """Look up a learned vector for min(degree, max_degree) and append it to the node features.
-
-    Args:
-        dim, dim_x, dim_pe: As of `ColumnEncoder`.
-        max_degree (int, optional): Larger degrees count as this one. (default: 63)
+    """Look up a learned vector for min(degree, max_degree) and append it; arguments as of `ColumnEncoder`.
 
     Shapes: batch.x (N, dim_x), batch.pestat_Degree (N,), integers -> batch.x (N, C), in the dtype of the weights.
     """
 
-    def __init__(self, dim: int, dim_x: int | None = None, *, dim_pe: int = 16, max_degree: int = 63) -> None:
-        super().__init__("Degree", dim, dim_x, dim_pe)
-        self.encoder = nn.Embedding(max_degree + 1, dim_pe)
+    def __init__(self, encoding: Degree, dim: int, dim_x: int | None) -> None:
+        super().__init__(encoding, dim, dim_x)
+        self.encoder = nn.Embedding(encoding.max_degree + 1, encoding.dim_pe)
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.encoding.degree_and_heat_kernel import out_degrees
-from graphgps_kmip.encoding.kernel_encoder import precomputed
-from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, edge_array
+from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, edge_array, precomputed
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.ops.context import all_pairs, first_nodes
 from graphgps_kmip.ranges import FLAG, NATURAL, whole
@@ -61,6 +60,17 @@ class GraphormerBias(PositionalEncoding):
         "encoder_name": "dataset.node_encoder_name",
     }
 
+    @property
+    def heads(self) -> int:
+        """Return the heads of the attention that reads the bias."""
+        return self.graphormer_heads if self.network == "Graphormer" else self.num_heads
+
+    @property
+    def path_tables(self) -> int | None:
+        """Return the types of edges on paths; 0: tables that nothing reads, as in the public code; None: no tables."""
+        types = None if self.edge_types is False else self.num_edge_types or None
+        return 0 if types is None and self.unread_tables else types
+
     def settings(self) -> dict[str, Any]:
         """Return whether pairs have distances, and of how many edges of a path the types are stored."""
         read = self.edge_types is not False and not self.node_degrees_only and self.num_edge_types > 0
@@ -89,11 +99,7 @@ class GraphormerBias(PositionalEncoding):
             raise ConfigError(f"{GROUP}.dim_pe must be 0, got {self.dim_pe}: it is added to the features")
         if self.edge_types and self.num_edge_types < 1:
             raise ConfigError(f"{GROUP}.edge_types needs dataset.edge_encoder_num_types, the number of types: set it")
-        heads = self.graphormer_heads if self.network == "Graphormer" else self.num_heads
-        types = None if self.edge_types is False else self.num_edge_types or None
-        if types is None and self.unread_tables:
-            types = 0
-        encoder = GraphormerEncoder(dim, dim_x, heads, **self.arguments(GraphormerEncoder) | {"num_edge_types": types})
+        encoder = GraphormerEncoder(self, dim, dim_x)
         if not self.use_graph_token:
             return encoder
         if self.encoder_name.split("+")[-1] != "GraphormerBias":
@@ -101,7 +107,7 @@ class GraphormerBias(PositionalEncoding):
                 f"graphormer.use_graph_token: in dataset.node_encoder_name {self.encoder_name}, parts after "
                 "GraphormerBias have nothing for the token: put it last, or set graphormer.use_graph_token False"
             )
-        heads = None if self.node_degrees_only else heads
+        heads = None if self.node_degrees_only else self.heads
         return nn.Sequential(encoder, GraphToken(dim, heads, self.input_dropout))
 
 
@@ -227,16 +233,10 @@ class GraphormerEncoder(nn.Module):
     num_spatial_types - 1 edges count; the last matrix is not read: public checkpoints hold it.
 
     Args:
+        encoding (GraphormerBias): Options: how many distances (if reachable), in-degrees and out-degrees are
+            distinguished; without a bias with ``node_degrees_only``.
         dim (int): Width C of the result.
         dim_x (int or None): Columns of ``batch.x``, which a linear layer maps to C; None: it is that wide.
-        num_heads (int): H, heads of the attention that reads the bias.
-        num_spatial_types (int or None, optional): Distances that are distinguished, if reachable. (default: ``None``)
-        num_in_degrees (int or None, optional): In-degrees that are distinguished. (default: ``None``)
-        num_out_degrees (int or None, optional): Out-degrees that are distinguished. (default: ``None``)
-        node_degrees_only (bool, optional): No bias. (default: ``False``)
-        num_edge_types (int or None, optional): Types of edges in ``batch.path_types``; None: paths are not read; 0:
-            neither, but the matrices exist, as in the public code. (default: ``None``)
-        input_dropout (float, optional): Probability to drop a number of the result. (default: 0.0)
 
     Shapes: batch.x (N, dim_x), batch.in_degrees and batch.out_degrees (N,), batch.spatial_types (P,) and
         batch.path_types (P, num_spatial_types - 1) of the P = sum n^2 pairs of all graphs -> batch.x (N, C),
@@ -246,38 +246,24 @@ class GraphormerEncoder(nn.Module):
         InputError: a table without rows when built; values missing, or not of whole graphs, when called.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        dim_x: int | None,
-        num_heads: int,
-        *,
-        num_spatial_types: int | None = None,
-        num_in_degrees: int | None = None,
-        num_out_degrees: int | None = None,
-        node_degrees_only: bool = False,
-        num_edge_types: int | None = None,
-        input_dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, encoding: GraphormerBias, dim: int, dim_x: int | None) -> None:
         super().__init__()
-        tables = {"num_in_degrees": num_in_degrees, "num_out_degrees": num_out_degrees}
-        if not node_degrees_only:
-            tables["num_spatial_types"] = num_spatial_types
-        for key, rows in tables.items():
-            if rows is None or rows < 1:
+        biased, heads, types = not encoding.node_degrees_only, encoding.heads, encoding.path_tables
+        for key in ("num_in_degrees", "num_out_degrees", *(["num_spatial_types"] if biased else [])):
+            if (rows := getattr(encoding, key)) is None or rows < 1:
                 raise InputError(f"{GROUP}.{key} must be 1 or more, got {rows}")
         self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim)
-        self.in_degree_encoder = _make_table(num_in_degrees, dim)
-        self.out_degree_encoder = _make_table(num_out_degrees, dim)
+        self.in_degree_encoder = _make_table(encoding.num_in_degrees, dim)
+        self.out_degree_encoder = _make_table(encoding.num_out_degrees, dim)
         # One row more, for pairs without a path.
-        self.spatial_encoder = None if node_degrees_only else _make_table(num_spatial_types + 1, num_heads)
+        self.spatial_encoder = _make_table(encoding.num_spatial_types + 1, heads) if biased else None
         self.edge_encoder = self.place_encoder = None
-        self.reads_paths = bool(num_edge_types) and not node_degrees_only and num_spatial_types > 1
-        if num_edge_types is not None and not node_degrees_only:
-            self.edge_encoder = _make_table(num_edge_types, num_heads)
+        self.reads_paths = bool(types) and biased and encoding.num_spatial_types > 1
+        if types is not None and biased:
+            self.edge_encoder = _make_table(types, heads)
             # one matrix (H, H) for each place, in the shape that public checkpoints have
-            self.place_encoder = nn.Parameter(torch.randn(num_spatial_types * num_heads**2, 1) * INITIAL_STD)
-        self.input_dropout = nn.Dropout(input_dropout)
+            self.place_encoder = nn.Parameter(torch.randn(encoding.num_spatial_types * heads**2, 1) * INITIAL_STD)
+        self.input_dropout = nn.Dropout(encoding.input_dropout)
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``, and set ``batch.pair_index`` and ``batch.pair_attr``."""

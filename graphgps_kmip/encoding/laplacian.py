@@ -7,11 +7,10 @@ eigenvectors of I - D^-1 A, where GraphGPS gives a matrix that is not symmetric 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
-from math import pi
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -22,8 +21,14 @@ from torch_geometric.nn import GINConv
 
 from graphgps_kmip.encoding.eigensolver import Blocks, smallest_eigenpairs
 from graphgps_kmip.encoding.feature_encoders import LinearNodeEncoder
-from graphgps_kmip.encoding.kernel_encoder import ColumnEncoder, precomputed, raw_norm, relu_layers
-from graphgps_kmip.encoding.positional_encoding import NodeEncoding, PositionalEncoding
+from graphgps_kmip.encoding.positional_encoding import (
+    ColumnEncoder,
+    NodeEncoding,
+    PositionalEncoding,
+    precomputed,
+    raw_norm,
+    relu_layers,
+)
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import WIDTH, Choice, Registered, whole
 from graphgps_kmip.registry import register
@@ -33,7 +38,7 @@ LAPLACIAN_NORMS = ("none", "sym", "rw")
 
 
 def laplacian_eigenpairs(
-    edge_index: Tensor, num_nodes: int, max_freqs: int = 10, laplacian_norm: str = "sym", eigvec_norm: str = "L2"
+    edge_index: Tensor, num_nodes: int, max_freqs: int = 10, laplacian_norm: str = "sym"
 ) -> tuple[Tensor, Tensor]:
     """Return the ``max_freqs`` smallest eigenvalues of a graph's Laplacian and their eigenvectors, trivial ones too.
 
@@ -45,26 +50,23 @@ def laplacian_eigenpairs(
         num_nodes (int): N, at least 1; isolated nodes count (eigenvalue 0 with "none", 1 with "sym" and "rw").
         max_freqs (int, optional): K, at least 1; where N < K, the last columns are NaN. (default: 10)
         laplacian_norm (str, optional): "none" D - A, "sym" I - D^-1/2 A D^-1/2, "rw" I - D^-1 A. (default: ``"sym"``)
-        eigvec_norm (str, optional): Key of `EIGVEC_NORMS`: how eigenvectors are scaled. (default: ``"L2"``)
 
     Shapes: (2, E) -> (K,), (N, K), float64, on the CPU.
 
     Raises:
         InputError: an unknown norm, max_freqs or num_nodes < 1, or an edge to a node that does not exist.
     """
-    return laplacian_eigenpairs_of([(edge_index, num_nodes)], max_freqs, laplacian_norm, eigvec_norm)[0]
+    return laplacian_eigenpairs_of([(edge_index, num_nodes)], max_freqs, laplacian_norm)[0]
 
 
 def laplacian_eigenpairs_of(
-    graphs: Sequence[tuple[Tensor, int]], max_freqs: int = 10, laplacian_norm: str = "sym", eigvec_norm: str = "L2"
+    graphs: Sequence[tuple[Tensor, int]], max_freqs: int = 10, laplacian_norm: str = "sym"
 ) -> list[tuple[Tensor, Tensor]]:
     """Return `laplacian_eigenpairs` of every graph (edge_index, num_nodes), small graphs of one size at once."""
     if max_freqs < 1:
         raise InputError(f"eigen.max_freqs must be at least 1, got {max_freqs}")
     if laplacian_norm not in LAPLACIAN_NORMS:
         raise InputError(f"eigen.laplacian_norm must be one of {', '.join(LAPLACIAN_NORMS)}, got {laplacian_norm!r}")
-    if eigvec_norm not in EIGVEC_NORMS:
-        raise InputError(f"eigen.eigvec_norm must be one of {', '.join(EIGVEC_NORMS)}, got {eigvec_norm!r}")
     for edge_index, size in graphs:
         if size < 1:
             raise InputError("a graph without nodes has no Laplacian: drop it from the data set")
@@ -77,7 +79,7 @@ def laplacian_eigenpairs_of(
         if laplacian_norm == "rw":  # similar to "sym": the same eigenvalues, eigenvectors times D^-1/2
             scale = [degree[slice(*blocks.ptr[graph : graph + 2])].clip(1) ** -0.5 for graph in chunk]
             vectors = vectors * np.stack(scale)[..., None]
-        scaled = _scale(torch.from_numpy(values), torch.from_numpy(vectors), max_freqs, eigvec_norm)
+        scaled = _scale(torch.from_numpy(values), torch.from_numpy(vectors), max_freqs)
         for graph, pair in zip(chunk, zip(*scaled, strict=True), strict=True):
             pairs[graph] = pair
     return pairs
@@ -100,33 +102,10 @@ def _laplacians(edges: list[Tensor], sizes: np.ndarray, norm: str) -> tuple[Bloc
     return Blocks(ptr, indptr, col - np.repeat(ptr[:-1], sizes)[row], value), degree
 
 
-def _scale(values: Tensor, vectors: Tensor, max_freqs: int, norm: str) -> tuple[Tensor, Tensor]:
-    """Clamp eigenvalues (G, k) at 0, scale eigenvectors (G, N, k), pad with NaN to max_freqs."""
-    values = values.clamp_min(0)
-    root = torch.where(values < EPS, 1.0, values.sqrt())[:, None]  # (G, 1, k)
+def _scale(values: Tensor, vectors: Tensor, max_freqs: int) -> tuple[Tensor, Tensor]:
+    """Clamp eigenvalues (G, k) at 0, scale eigenvectors (G, N, k) to length 1, pad with NaN to max_freqs."""
     pad = partial(nn.functional.pad, pad=(0, max_freqs - values.size(1)), value=torch.nan)
-    return pad(values), pad(EIGVEC_NORMS[norm](vectors, root))
-
-
-def _over(vectors: Tensor, size: Tensor) -> Tensor:
-    return vectors / size.clamp_min(EPS)
-
-
-def _largest(vectors: Tensor) -> Tensor:
-    return vectors.abs().amax(dim=1, keepdim=True)
-
-
-# Of eigenvectors (G, N, k) and square roots of eigenvalues (G, 1, k), 1 for the eigenvalue 0.
-EIGVEC_NORMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "L1": lambda vectors, _: _over(vectors, vectors.abs().sum(dim=1, keepdim=True)),
-    "L2": lambda vectors, _: _over(vectors, vectors.norm(dim=1, keepdim=True)),
-    "abs-max": lambda vectors, _: _over(vectors, _largest(vectors)),
-    "wavelength": lambda vectors, root: _over(vectors, _largest(vectors) * root * 2 / pi),
-    "wavelength-asin": lambda vectors, root: _over(_over(vectors, _largest(vectors)).asin(), root),
-    "wavelength-soft": lambda vectors, root: _over(
-        vectors, (vectors.abs().softmax(dim=1) * vectors.abs()).sum(dim=1, keepdim=True) * root
-    ),
-}
+    return pad(values.clamp_min(0)), pad(vectors / vectors.norm(dim=1, keepdim=True).clamp_min(EPS))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +113,7 @@ class Eigen:
     """Which eigenvectors: the config group ``eigen``; see `laplacian_eigenpairs`."""
 
     laplacian_norm: Annotated[str, Choice(LAPLACIAN_NORMS)] = "sym"
-    eigvec_norm: Annotated[str, Choice(EIGVEC_NORMS)] = "L2"
+    eigvec_norm: Annotated[str, Choice(("L2",))] = "L2"  # eigenvectors of length 1
     max_freqs: Annotated[int, whole(1, 10_000)] = 10
 
 
@@ -164,7 +143,8 @@ class EigenvectorEncoding(NodeEncoding):
 
 
 def _eigenpairs(graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[tuple[Tensor, Tensor]]:
-    return laplacian_eigenpairs_of([(graph.edge_index, graph.num_nodes) for graph in graphs], **settings)
+    edges = [(graph.edge_index, graph.num_nodes) for graph in graphs]
+    return laplacian_eigenpairs_of(edges, settings["max_freqs"], settings["laplacian_norm"])
 
 
 @register("encoding", "LapPE")
@@ -173,7 +153,7 @@ class LapPE(EigenvectorEncoding):
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
         """Return a `LapPEEncoder`."""
-        return LapPEEncoder(dim, dim_x, **self.arguments(LapPEEncoder), max_freqs=self.eigen.max_freqs)
+        return LapPEEncoder(self, dim, dim_x)
 
 
 @register("encoding", "SignNet")
@@ -187,7 +167,7 @@ class SignNet(EigenvectorEncoding):
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
         """Return a `SignNetEncoder`."""
-        return SignNetEncoder(dim, dim_x, **self.arguments(SignNetEncoder), max_freqs=self.eigen.max_freqs)
+        return SignNetEncoder(self, dim, dim_x)
 
 
 @register("encoding", "EquivStableLapPE")
@@ -216,8 +196,7 @@ class EquivStableLapPE(PositionalEncoding):
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
         """Return an `EquivStableLapPEEncoder` as wide as the layers; after a linear map if x is raw."""
-        options = {"max_freqs": self.eigen.max_freqs, "raw_norm_type": self.raw_norm_type, "vectors": "eigvecs_es"}
-        module = EquivStableLapPEEncoder(self.layer_width or dim, **options)
+        module = EquivStableLapPEEncoder(self, self.layer_width or dim)
         return module if dim_x is None else nn.Sequential(LinearNodeEncoder(dim_x, dim), module)
 
 
@@ -228,13 +207,10 @@ class LapPEEncoder(ColumnEncoder):
     training every eigenvector's sign is flipped with probability 1/2, one draw per batch and column.
 
     Args:
-        dim, dim_x, dim_pe, pass_as_var: As of `ColumnEncoder`.
-        model (str, optional): DeepSet or Transformer (among the eigenpairs of a node). (default: ``"none"``)
-        layers (int, optional): Layers of the model. (default: 3)
-        n_heads (int, optional): Attention heads of the Transformer. (default: 4)
-        post_layers (int, optional): Linear layers with ReLU after the sum, 0 for none. (default: 0)
-        max_freqs (int, optional): Eigenpairs K of a node, the config's ``eigen.max_freqs``. (default: 10)
-        raw_norm_type (str, optional): BatchNorm (of each eigenpair, padding as zeros) or none. (default: ``"none"``)
+        encoding (LapPE): Options, K in ``eigen.max_freqs``. The model is DeepSet or Transformer (among the eigenpairs
+            of a node); post are post_layers linear layers with ReLU, or none; BatchNorm as raw norm is that of each
+            eigenpair, padding as zeros.
+        dim, dim_x: As of `ColumnEncoder`.
 
     Shapes: batch.x (N, dim_x), batch.EigVecs (N, K), batch.EigVals (N, K, 1) -> batch.x (N, C), dtype of the weights.
 
@@ -242,26 +218,15 @@ class LapPEEncoder(ColumnEncoder):
         InputError: an unknown option or no room for features; eigenvectors missing or not of K columns when called.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        dim_x: int | None = None,
-        *,
-        model: str = "none",
-        dim_pe: int = 16,
-        layers: int = 3,
-        n_heads: int = 4,
-        post_layers: int = 0,
-        max_freqs: int = 10,
-        raw_norm_type: str = "none",
-        pass_as_var: bool = False,
-    ) -> None:
+    def __init__(self, encoding: LapPE, dim: int, dim_x: int | None) -> None:
+        model, dim_pe, layers, n_heads = encoding.model, encoding.dim_pe, encoding.layers, encoding.n_heads
         if model not in ("DeepSet", "Transformer"):
             raise InputError(f"posenc_LapPE.model must be DeepSet or Transformer, got {model!r}")
         if model == "Transformer" and dim_pe % n_heads:
             raise InputError(f"posenc_LapPE.dim_pe ({dim_pe}) must be a multiple of posenc_LapPE.n_heads ({n_heads})")
-        super().__init__("LapPE", dim, dim_x, dim_pe, layers=layers, pass_as_var=pass_as_var)
-        self.max_freqs, self.raw_norm = max_freqs, raw_norm("LapPE", raw_norm_type, max_freqs)
+        super().__init__(encoding, dim, dim_x)
+        self.max_freqs = encoding.eigen.max_freqs
+        self.raw_norm = raw_norm(encoding, self.max_freqs)
         if model == "DeepSet":
             self.pe_encoder = relu_layers([2, *[2 * dim_pe] * (layers - 1), dim_pe])
         else:
@@ -269,8 +234,8 @@ class LapPEEncoder(ColumnEncoder):
             layer = nn.TransformerEncoderLayer(dim_pe, n_heads, batch_first=True)
             # Nested tensors only serve inference, and warn that they are a prototype.
             self.pe_encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        widths = [dim_pe, *[2 * dim_pe] * (post_layers - 1), dim_pe]
-        self.post_mlp = relu_layers(widths) if post_layers else nn.Identity()
+        widths = [dim_pe, *[2 * dim_pe] * (encoding.post_layers - 1), dim_pe]
+        self.post_mlp = relu_layers(widths) if encoding.post_layers else nn.Identity()
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
@@ -296,26 +261,23 @@ class EquivStableLapPEEncoder(nn.Module):
     """Map the first eigenvectors of each graph's Laplacian to C columns, of which layers read distances |p_i - p_j|.
 
     Args:
+        encoding (EquivStableLapPE): Options; BatchNorm as raw norm takes padding as zeros.
         dim (int): Width C.
-        max_freqs (int, optional): Eigenvectors K of a node, the config's ``eigen.max_freqs``. (default: 10)
-        raw_norm_type (str, optional): BatchNorm (of the eigenvectors, padding as zeros) or none. (default: ``"none"``)
-        vectors (str, optional): The attribute with the eigenvectors. (default: ``"EigVecs"``)
 
-    Shapes: batch.EigVecs (N, K) -> batch.pe_EquivStableLapPE (N, C), in the dtype of the weights.
+    Shapes: batch.eigvecs_es (N, K) -> batch.pe_EquivStableLapPE (N, C), in the dtype of the weights.
 
     Raises:
         InputError: an unknown norm when built; eigenvectors missing or not of K columns when called.
     """
 
-    def __init__(self, dim: int, *, max_freqs: int = 10, raw_norm_type: str = "none", vectors: str = "EigVecs") -> None:
+    def __init__(self, encoding: EquivStableLapPE, dim: int) -> None:
         super().__init__()
-        self.max_freqs, self.vectors = max_freqs, vectors
-        self.raw_norm = raw_norm("EquivStableLapPE", raw_norm_type, max_freqs)
-        self.linear = nn.Linear(max_freqs, dim)
+        self.max_freqs = encoding.eigen.max_freqs
+        self.raw_norm, self.linear = raw_norm(encoding, self.max_freqs), nn.Linear(self.max_freqs, dim)
 
     def forward(self, batch: Batch) -> Batch:
         """Set ``batch.pe_EquivStableLapPE``."""
-        vectors = precomputed(batch, "EquivStableLapPE", self.vectors, (self.max_freqs,), "eigen.max_freqs")
+        vectors = precomputed(batch, "EquivStableLapPE", "eigvecs_es", (self.max_freqs,), "eigen.max_freqs")
         vectors = vectors.to(self.linear.weight.dtype).nan_to_num(nan=0.0)
         batch.pe_EquivStableLapPE = self.linear(self.raw_norm(vectors))
         return batch
@@ -328,14 +290,10 @@ class SignNetEncoder(ColumnEncoder):
     each with its own batch statistics, as in the public code.
 
     Args:
-        dim, dim_x, dim_pe, pass_as_var: As of `ColumnEncoder`.
-        model (str, optional): MLP (rho reads K vectors side by side, padding as the eigenvector 0) or DeepSet (rho
-            reads their sum over the eigenvectors a graph has). (default: ``"none"``)
-        layers (int, optional): GIN layers of phi; 2 are the fewest, also for 1. (default: 3)
-        post_layers (int, optional): Linear layers of rho, at least 1. (default: 0)
-        max_freqs (int, optional): Eigenvectors K of a node, the config's ``eigen.max_freqs``. (default: 10)
-        phi_out_dim (int, optional): Width of phi's result. (default: 4)
-        phi_hidden_dim (int, optional): Hidden width of phi and rho. (default: 64)
+        encoding (SignNet): Options, K in ``eigen.max_freqs``. The model is MLP (rho reads K vectors side by side,
+            padding as the eigenvector 0) or DeepSet (rho reads their sum over the eigenvectors a graph has); phi has
+            ``layers`` layers, 2 at least, rho post_layers, 1 at least.
+        dim, dim_x: As of `ColumnEncoder`.
 
     Shapes: batch.x (N, dim_x), batch.eigvecs_sn (N, K) -> batch.x (N, C), in the dtype of the weights.
 
@@ -343,29 +301,17 @@ class SignNetEncoder(ColumnEncoder):
         InputError: an unknown option or no room for features; eigenvectors missing or not of K columns when called.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        dim_x: int | None = None,
-        *,
-        model: str = "none",
-        dim_pe: int = 16,
-        layers: int = 3,
-        post_layers: int = 0,
-        max_freqs: int = 10,
-        phi_out_dim: int = 4,
-        phi_hidden_dim: int = 64,
-        pass_as_var: bool = False,
-    ) -> None:
+    def __init__(self, encoding: SignNet, dim: int, dim_x: int | None) -> None:
+        model, post_layers = encoding.model, encoding.post_layers
         if model not in ("MLP", "DeepSet"):
             raise InputError(f"posenc_SignNet.model must be MLP or DeepSet, got {model!r}")
         if post_layers < 1:
             raise InputError(f"posenc_SignNet needs post_layers >= 1, got {post_layers}")
-        super().__init__("SignNet", dim, dim_x, dim_pe, layers=layers, pass_as_var=pass_as_var)
-        self.max_freqs, self.pooled = max_freqs, model == "DeepSet"
-        self.phi = _GIN(phi_hidden_dim, phi_out_dim, max(layers, 2))
-        rho_in = phi_out_dim if self.pooled else phi_out_dim * max_freqs
-        self.rho = _norm_layers([rho_in, *[phi_hidden_dim] * (post_layers - 1), dim_pe])
+        super().__init__(encoding, dim, dim_x)
+        self.max_freqs, self.pooled = encoding.eigen.max_freqs, model == "DeepSet"
+        self.phi = _GIN(encoding.phi_hidden_dim, encoding.phi_out_dim, max(encoding.layers, 2))
+        rho_in = encoding.phi_out_dim * (1 if self.pooled else self.max_freqs)
+        self.rho = _norm_layers([rho_in, *[encoding.phi_hidden_dim] * (post_layers - 1), encoding.dim_pe])
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""

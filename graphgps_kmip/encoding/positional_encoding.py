@@ -1,4 +1,4 @@
-"""Positional and structural encodings: base classes, options and precomputation, and the transform `AddEncoding`.
+"""Positional and structural encodings: base classes, their encoder modules, and the transform `AddEncoding`.
 
 An encoding is one class, see docs/extending.md. Its fields are its options, the config group ``posenc_<name>``;
 `compute` depends on a graph and the `settings`, which key the cache on disk; `encoder` builds the module.
@@ -7,18 +7,21 @@ An encoding is one class, see docs/extending.md. Its fields are its options, the
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import reduce
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
+from torch_geometric.nn import BatchNorm
 from torch_geometric.transforms import BaseTransform
 
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.encoding.kernel_encoder import KernelEncoder, OnEdges
+from graphgps_kmip.encoding.feature_encoders import read_features
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.ranges import HEADS, NATURAL, SOME_LAYERS, Default, Registered, refusal
 from graphgps_kmip.registry import Spec, lookup, named
@@ -100,10 +103,6 @@ class PositionalEncoding:
         name = type(self).__name__
         raise InputError(f"{self.group}: {name} has no method encoder(dim, dim_x): define it in its class")
 
-    def arguments(self, module: Callable[..., Any]) -> dict[str, Any]:
-        """Return the keyword-only arguments of a module that are options of this encoding."""
-        return {name: getattr(self, name) for name in options(module) if hasattr(self, name)}
-
 
 class NodeEncoding(PositionalEncoding):
     """Encoding whose values are ``num_columns`` numbers of each node, which `KernelEncoder` maps to ``dim_pe`` columns.
@@ -140,7 +139,7 @@ class NodeEncoding(PositionalEncoding):
 
     def encoder(self, dim: int, dim_x: int | None) -> nn.Module:
         """Return a `KernelEncoder`."""
-        return KernelEncoder(self.name, self.num_columns, dim, dim_x, **self.arguments(KernelEncoder))
+        return KernelEncoder(self, dim, dim_x)
 
 
 class EdgeEncoding(NodeEncoding):
@@ -164,6 +163,128 @@ class EdgeEncoding(NodeEncoding):
 
 
 ENCODER_OPTIONS = frozenset(field.name for field in fields(NodeEncoding))
+NORMS = {"none": nn.Identity, "batchnorm": nn.BatchNorm1d}
+
+
+class ColumnEncoder(nn.Module):
+    """Base class of encoders that append ``dim_pe`` columns to the node features.
+
+    Args:
+        encoding (PositionalEncoding): Options, with ``dim_pe``, and maybe ``layers`` and ``pass_as_var``.
+        dim (int): Width C of the result.
+        dim_x (int or None): Columns of ``batch.x``, which a linear layer maps to C - dim_pe; None: it is that wide.
+
+    Raises:
+        InputError: no room for raw features (after another encoder it may take all columns, as in GraphGPS), no layer.
+    """
+
+    def __init__(self, encoding: PositionalEncoding, dim: int, dim_x: int | None) -> None:
+        super().__init__()
+        room, dim_pe, layers = dim - bool(dim_x), encoding.dim_pe, getattr(encoding, "layers", 1)
+        if not 1 <= dim_pe <= room or layers < 1:
+            raise InputError(
+                f"{encoding.group} needs dim_pe from 1 to {room} and layers >= 1, got {dim_pe=}, {layers=}"
+            )
+        self.name, self.pass_as_var = encoding.name, getattr(encoding, "pass_as_var", False)
+        self.linear_x = nn.Identity() if dim_x is None else nn.Linear(dim_x, dim - dim_pe)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Dtype of the weights."""
+        return next(self.parameters()).dtype
+
+    def append(self, batch: Batch, encoding: Tensor) -> Batch:
+        """Replace ``batch.x`` by the mapped features with the encoding (N, dim_pe) appended."""
+        batch.x = torch.cat([self.linear_x(batch.x.to(self.dtype)), encoding], dim=1)
+        if self.pass_as_var:
+            batch[f"pe_{self.name}"] = encoding
+        return batch
+
+
+class KernelEncoder(ColumnEncoder):
+    """Map the K precomputed values of a node to ``dim_pe`` numbers and append them to its features.
+
+    The model is Linear, or mlp (hidden width 2 dim_pe, ReLU after every layer, the last one too).
+
+    Args:
+        encoding (NodeEncoding): Options; the values are read from ``batch.pestat_<name>``.
+        dim, dim_x: As of `ColumnEncoder`.
+
+    Shapes: batch.x (N, dim_x), batch.pestat_<name> (N, K) -> batch.x (N, C), in the dtype of the weights.
+
+    Raises:
+        InputError: an unknown option, or no room for features when built; values of other than K columns when called.
+    """
+
+    def __init__(self, encoding: NodeEncoding, dim: int, dim_x: int | None) -> None:
+        if encoding.model.lower() not in ("linear", "mlp"):
+            raise InputError(f"{encoding.group}.model must be Linear or mlp, got {encoding.model!r}")
+        super().__init__(encoding, dim, dim_x)
+        columns, dim_pe = encoding.num_columns, encoding.dim_pe
+        self.num_columns, self.raw_norm = columns, raw_norm(encoding, columns)
+        hidden = [2 * dim_pe] * (encoding.layers - 1)
+        linear = encoding.model.lower() == "linear"
+        self.pe_encoder = nn.Linear(columns, dim_pe) if linear else relu_layers([columns, *hidden, dim_pe])
+
+    def forward(self, batch: Batch) -> Batch:
+        """Replace ``batch.x``."""
+        return self.encode(batch, precomputed(batch, self.name, f"pestat_{self.name}", (self.num_columns,)))
+
+    def encode(self, batch: Batch, values: Tensor) -> Batch:
+        """Replace ``batch.x``, with the encoding of values (N, K)."""
+        return self.append(batch, self.pe_encoder(self.raw_norm(values.to(self.dtype))))
+
+
+class OnEdges(nn.Module):
+    """Apply a node encoder to edge attributes.
+
+    Args:
+        encoder (Module): Reads ``x`` and precomputed values, and replaces ``x``.
+        attribute (str): The values that it reads, in the batch ``edge_<attribute>``: torch_geometric goes by names.
+        dim_norm (int, optional): Columns of the edge features, which pass a BatchNorm first. (default: ``None``, none)
+
+    Shapes: batch.edge_attr (E, C'), batch.edge_<attribute> (E, K) -> batch.edge_attr (E, C).
+    """
+
+    def __init__(self, encoder: nn.Module, attribute: str, dim_norm: int | None = None) -> None:
+        super().__init__()
+        self.encoder, self.attribute = encoder, attribute
+        self.norm = nn.Identity() if dim_norm is None else BatchNorm(dim_norm, allow_single_element=True)
+
+    def forward(self, batch: Batch) -> Batch:
+        """Replace ``batch.edge_attr``."""
+        edges = Data(x=self.norm(read_features(batch, "edge_attr", self.attribute)))
+        if f"edge_{self.attribute}" in batch:
+            edges[self.attribute] = batch[f"edge_{self.attribute}"]
+        batch.edge_attr = self.encoder(edges).x
+        return batch
+
+
+def precomputed(batch: Batch, name: str, attribute: str, shape: tuple[int, ...] | None = None, key: str = "") -> Tensor:
+    """Return the precomputed values of an encoding, checked: the shape is that after the first dimension.
+
+    Raises:
+        InputError: they are missing or of another shape; names the encoding, and the option ``key`` for the shape.
+    """
+    if attribute not in batch:
+        raise InputError(f"{name} needs {attribute}, but the graphs do not have it: set posenc_{name}.enable True")
+    if shape is not None and tuple(batch[attribute].shape[1:]) != shape:
+        expected = ", ".join(map(str, ("nodes", *shape)))
+        hint = f": check posenc_{name}.{key}" if key else ""
+        raise InputError(f"{attribute} must be ({expected}), got {tuple(batch[attribute].shape)}{hint}")
+    return batch[attribute]
+
+
+def relu_layers(widths: Sequence[int]) -> nn.Sequential:
+    """Return linear layers from each width to the next, with ReLU after every one, the last one too."""
+    return nn.Sequential(*[module for pair in pairwise(widths) for module in (nn.Linear(*pair), nn.ReLU())])
+
+
+def raw_norm(encoding: Any, num_columns: int) -> nn.Module:
+    """Return the norm of the precomputed values of an encoding: its ``raw_norm_type``, in any capitals."""
+    if encoding.raw_norm_type.lower() not in NORMS:
+        raise InputError(f"{encoding.group}.raw_norm_type must be BatchNorm or none, got {encoding.raw_norm_type!r}")
+    return NORMS[encoding.raw_norm_type.lower()](num_columns)
 
 
 def edge_array(edge_index: Tensor, num_nodes: int, name: str = "edge_index") -> np.ndarray:

@@ -131,72 +131,58 @@ class ClassToken(nn.Module):
 
     Args:
         dim (int): Width C.
-        order (str, optional): ``"order"`` (N itself), ``"log_order"`` (log(1 + N)) or ``"none"``. (default: ``"none"``)
+        order (str, optional): ``"order"``, or ``"none"``: without the MLP. (default: ``"none"``)
 
     Shapes: batch.ptr (B + 1,) -> batch.class_token (B, C).
     """
 
     def __init__(self, dim: int, *, order: str = "none") -> None:
         super().__init__()
-        self.order, self.token = order, nn.Parameter(torch.randn(1, dim) * INITIAL_STD)
+        self.token = nn.Parameter(torch.randn(1, dim) * INITIAL_STD)
         layers = nn.Linear(1, dim // 2), nn.GELU(), nn.Linear(dim // 2, dim)
         self.mlp = None if order == "none" else nn.Sequential(*layers)
 
     def forward(self, batch: Batch) -> Batch:
         """Set ``batch.class_token``."""
         sizes = first_nodes(batch).diff()[:, None].to(self.token.dtype)
-        if self.mlp is None:
-            batch.class_token = self.token.expand(len(sizes), -1)
-        else:
-            batch.class_token = self.token + self.mlp(sizes.log1p() if self.order == "log_order" else sizes)
+        batch.class_token = self.token.expand(len(sizes), -1) if self.mlp is None else self.token + self.mlp(sizes)
         return batch
 
 
-def sinusoidal_width(channels: int, num_bases: int, raw_channels: bool) -> int:
-    """Return the width of the encoding of C channels: 2 C S, and C more with the raw channels or without bases."""
-    return channels * (2 * num_bases + (raw_channels or num_bases == 0))
-
-
-def sinusoidal(x: Tensor, num_bases: int, raw_channels: bool = True) -> Tensor:
+def sinusoidal(x: Tensor, num_bases: int) -> Tensor:
     r"""Return the sinusoidal encoding of each channel.
 
     .. math:: [x_1, \dots, x_C, \; \sin(2^s \pi x_c), \cos(2^s \pi x_c) \text{ for } c = 1..C, s = 0..S-1]
 
-    with S = ``num_bases`` (0: x itself), or the waves alone without ``raw_channels``. It is computed in the dtype of x:
-    rounding of x is magnified by 2^S, so that 15 bases need float64.
+    with S = ``num_bases`` (0: x itself). It is computed in the dtype of x: rounding of x is magnified by 2^S, so that
+    15 bases need float64.
 
-    Shapes: x (P, C) -> (P, `sinusoidal_width`).
+    Shapes: x (P, C) -> (P, C (2 S + 1)).
     """
-    if num_bases == 0:
-        return x
     angles = x[:, :, None] * _bases(x, num_bases)  # (P, C, S)
-    waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
-    return torch.cat([x, waves], dim=1) if raw_channels else waves
+    return torch.cat([x, torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)], dim=1)
 
 
 def _bases(x: Tensor, num_bases: int) -> Tensor:
     return torch.pi * 2.0 ** torch.arange(num_bases, dtype=x.dtype, device=x.device)
 
 
-def sinusoidal_linear_of_chunk(
-    x: Tensor, weight: Tensor, bias: Tensor, num_bases: int, raw_channels: bool = True
-) -> Tensor:
+def sinusoidal_linear_of_chunk(x: Tensor, weight: Tensor, bias: Tensor, num_bases: int) -> Tensor:
     """Return ``linear(sinusoidal(x))`` of few rows, for a caller that divides rows into chunks (`map_rows`).
 
     Sines and cosines are computed in the dtype of x, and cast to that of the weight or of autocast.
 
-    Shapes: x (P, C), weight (D, `sinusoidal_width`), bias (D,) -> (P, D).
+    Shapes: x (P, C), weight (D, C (2 S + 1)), bias (D,) -> (P, D).
     """
     device, channels = x.device.type, x.size(1)
     kind = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
     weight, bias = weight.to(kind), bias.to(kind)
-    raw = channels if raw_channels or num_bases == 0 else 0
-    y = torch.addmm(bias, x.to(kind), weight[:, :raw].T) if raw else bias
+    y = torch.addmm(bias, x.to(kind), weight[:, :channels].T)
     if num_bases == 0:
         return y
     angles = (x[:, None] * _bases(x, num_bases)[:, None]).flatten(1)  # (p, S C)
     # (D, C, S, 2) as the columns of `sinusoidal` are -> the waves' (2, D, S C)
-    waves = weight[:, raw:].unflatten(1, (channels, num_bases, 2)).permute(3, 0, 2, 1).flatten(2)
+    waves = weight[:, channels:].unflatten(1, (channels, num_bases, 2)).permute(3, 0, 2, 1).flatten(2)
     return torch.addmm(torch.addmm(y, angles.sin().to(kind), waves[0].T), angles.cos().to(kind), waves[1].T)
 
 
@@ -217,9 +203,7 @@ class PairStem(nn.Module):
         dim (int): Width C of the result.
         features (Sequence[str], optional): Of `PAIR_FEATURES`. (default: ``("inverse_order", "inverse_degree")``)
         num_bases (int, optional): S of the sinusoidal encoding; 0: none. (default: 3)
-        raw_channels (bool, optional): Keep the values next to their sines. (default: ``True``)
         hidden (Sequence[int], optional): Hidden widths of the MLP, with GELU. (default: ``(128,)``)
-        drop_pairs (float, optional): Probability to set the values of a pair to 0, in training only. (default: 0.0)
         dim_location (int, optional): Columns of ``batch.pos``. (default: 2)
 
     Shapes: batch.rrwp (P, K), batch.rrwp_degree (N,), batch.pos (N, dim_location), batch.edge_attr (E, C) or none ->
@@ -236,18 +220,15 @@ class PairStem(nn.Module):
         *,
         features: Sequence[str] = ("inverse_order", "inverse_degree"),
         num_bases: int = 3,
-        raw_channels: bool = True,
         hidden: Sequence[int] = (128,),
-        drop_pairs: float = 0.0,
         dim_location: int = 2,
     ) -> None:
         super().__init__()
         widths = {"location": dim_location, "inverse_order": 1, "inverse_degree": 2}
         self.encoding, self.features, self.dim = encoding, tuple(features), dim
-        self.num_bases, self.raw_channels, self.drop_pairs = num_bases, raw_channels, drop_pairs
-        self.dim_location = dim_location
+        self.num_bases, self.dim_location = num_bases, dim_location
         channels = encoding.num_channels + sum(widths[name] for name in self.features)
-        sizes = [sinusoidal_width(channels, num_bases, raw_channels), *hidden, dim]
+        sizes = [channels * (2 * num_bases + 1), *hidden, dim]
         layers = [module for pair in pairwise(sizes) for module in (nn.Linear(*pair), nn.GELU())]
         self.mlp = GELUMLP(*layers[:-1])
 
@@ -265,8 +246,6 @@ class PairStem(nn.Module):
         rows: dict[str, tuple[Tensor, Tensor | None]] = {"values": (batch.rrwp, None)}
         if self.features:
             rows["columns"] = torch.cat(self._columns(batch), dim=1), None
-        if self.training and self.drop_pairs:
-            rows["mask"] = torch.rand(len(batch.rrwp), 1, device=batch.rrwp.device) >= self.drop_pairs, None
         if batch.get("pair_attr") is not None:
             rows["pairs"] = batch.pair_attr, None
         if batch.get("edge_attr") is not None:
@@ -291,9 +270,7 @@ class PairStem(nn.Module):
         values = tensors["values"]
         if "columns" in tensors:
             values = torch.cat([values, tensors["columns"]], dim=1)
-        if "mask" in tensors:
-            values = values * tensors["mask"]
-        pairs = call(rest, sinusoidal_linear_of_chunk(values, *shared, self.num_bases, self.raw_channels))
+        pairs = call(rest, sinusoidal_linear_of_chunk(values, *shared, self.num_bases))
         if "pairs" in tensors:
             pairs = pairs + tensors["pairs"]
         if "edges" in tensors:
@@ -349,7 +326,6 @@ class PairFFN(nn.Module):
         first_norm (str, optional): Before the first block. (default: ``"none"``)
         last_norm (str, optional): After the last block. (default: ``"ada_rms_norm"``)
         drop_path (float, optional): Rate of stochastic depth, by graph and block. (default: 0.0)
-        drop_path_scale (bool, optional): Scale what is not dropped. (default: ``True``)
         layer_scale (float, optional): Start of the learned alpha of each channel; 0: alpha is 1. (default: 0.0)
 
     Shapes: batch.pair_attr (P, C) -> (P, C).
@@ -365,7 +341,6 @@ class PairFFN(nn.Module):
         first_norm: str = "none",
         last_norm: str = "ada_rms_norm",
         drop_path: float = 0.0,
-        drop_path_scale: bool = True,
         layer_scale: float = 0.0,
     ) -> None:
         super().__init__()
@@ -375,7 +350,7 @@ class PairFFN(nn.Module):
         self.mlps = nn.ModuleList(
             GELUMLP(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim)) for _ in range(num_blocks)
         )
-        self.drop_path = DropPath(drop_path, drop_path_scale)
+        self.drop_path = DropPath(drop_path)
         self.scales = nn.ParameterList(
             nn.Parameter(torch.full((dim,), layer_scale)) for _ in range(num_blocks if layer_scale else 0)
         )

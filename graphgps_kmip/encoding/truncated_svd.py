@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.encoding.kernel_encoder import KernelEncoder, precomputed
 from graphgps_kmip.encoding.laplacian import random_signs
-from graphgps_kmip.encoding.positional_encoding import NodeEncoding, edge_array
+from graphgps_kmip.encoding.positional_encoding import KernelEncoder, NodeEncoding, edge_array, precomputed
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import Choice, whole
 from graphgps_kmip.registry import register

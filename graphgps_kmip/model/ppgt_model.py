@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import silu
 
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.model.feature_encoding import FeatureEncoder
@@ -34,22 +33,14 @@ class ResidualBranch(nn.Module):
         dim (int): channels C.
         dropout (float, optional): probability to drop a number of h. (default: 0.0)
         drop_path (float, optional): probability to drop h of a whole graph. (default: 0.0)
-        drop_path_scale (bool, optional): divide the other graphs by 1 - drop_path. (default: True)
         layer_scale (float, optional): start of the vector gamma (Touvron et al. 2021); 0: none. (default: 0.0)
 
     Shapes: x and h (M, C), ptr (B+1,) or None -> (M, C).
     """
 
-    def __init__(
-        self,
-        dim: int,
-        dropout: float = 0.0,
-        drop_path: float = 0.0,
-        drop_path_scale: bool = True,
-        layer_scale: float = 0.0,
-    ) -> None:
+    def __init__(self, dim: int, dropout: float = 0.0, drop_path: float = 0.0, layer_scale: float = 0.0) -> None:
         super().__init__()
-        self.dropout, self.drop_path = nn.Dropout(dropout), DropPath(drop_path, drop_path_scale)
+        self.dropout, self.drop_path = nn.Dropout(dropout), DropPath(drop_path)
         self.layer_scale = nn.Parameter(torch.full((dim,), float(layer_scale))) if layer_scale else None
 
     def forward(self, x: Tensor, h: Tensor, ptr: Tensor | None = None) -> Tensor:
@@ -65,30 +56,12 @@ class BranchOptions:
     norm: str = "ada_rms_norm"
     dropout: float = 0.0
     drop_path: float = 0.0
-    drop_path_scale: bool = True
     layer_scale: float = 0.0
 
     def build(self, dim: int) -> tuple[nn.Module, ResidualBranch]:
         """Return the norm and the branch of C channels."""
         norm = look_up(NORM_LAYERS, self.norm, "ppgt.norm")(dim)
-        return norm, ResidualBranch(dim, self.dropout, self.drop_path, self.drop_path_scale, self.layer_scale)
-
-
-class SwiGLU(nn.Module):
-    r"""Gated feed-forward network (Shazeer 2020), :math:`W_3 (\mathrm{silu}(W_1 x) \odot W_2 x)` with biases.
-
-    ``ratio`` is the width over C of the plain network of as many parameters. Shapes: x (M, C) -> (M, C).
-    """
-
-    def __init__(self, dim: int, ratio: float = 2.0, dropout: float = 0.0) -> None:
-        super().__init__()
-        hidden = int(dim * ratio * 2 / 3)
-        self.gate, self.value, self.out = nn.Linear(dim, hidden), nn.Linear(dim, hidden), nn.Linear(hidden, dim)
-        self.dropout = nn.Dropout(dropout)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the network's output."""
-        return self.out(self.dropout(silu(self.gate(x)) * self.value(x)))
+        return norm, ResidualBranch(dim, self.dropout, self.drop_path, self.layer_scale)
 
 
 def feed_forward(
@@ -111,7 +84,7 @@ class PPGTLayer(nn.Module):
     Args:
         dim (int): width C.
         attention (Module): ``(x, context) -> x``, or with a state (see `GPSModel`): PPGT's is `SimplifiedL2Attention`.
-        ffn (Module): `feed_forward` or `SwiGLU`.
+        ffn (Module): `feed_forward`.
         options (BranchOptions, optional): of both branches. (default: ``BranchOptions()``)
 
     Shapes: x (N, C), context, states -> (N, C), edge_attr as the context has it, states.

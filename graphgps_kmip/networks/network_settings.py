@@ -39,7 +39,7 @@ from graphgps_kmip.ranges import (
 from graphgps_kmip.registry import Spec, build, components, entries, register, with_groups
 from graphgps_kmip.signatures import rules_of
 
-CLASS_TOKENS = ("none", "order", "log_order")
+CLASS_TOKENS = ("none", "order")
 SUBGRAPH_ENCODERS = ("none", "I2GIN")
 
 # Key -> default, with the rule for other values; names as in GraphGPS where it has them, a comment marks what is ours.
@@ -86,7 +86,6 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "ppgt.class_token": Default("none", Choice(CLASS_TOKENS)),  # what it says of the number of nodes
     "ppgt.dim_location": Default(2, WIDTH),
     "ppgt.num_bases": Default(3, whole(0, 40)),  # of the sinusoidal encoding of pairs
-    "ppgt.raw_channels": True,  # next to their sines
     "ppgt.dim_pair": Default(0, whole(0, 65_536)),  # 0: gt.dim_hidden
     "ppgt.stem_hidden": Default([128], Each(WIDTH)),
     "ppgt.stem_blocks": Default(2, SOME_LAYERS),
@@ -96,17 +95,13 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "ppgt.stem_last_norm": Default("ada_rms_norm", Choice(tuple(NORM_LAYERS))),
     "ppgt.stem_drop_path": Default(0.0, DROPOUT),
     "ppgt.stem_layer_scale": Default(0.0, NOT_NEGATIVE),  # start of the learned factor of a branch, 0: none
-    "ppgt.drop_pairs": Default(0.0, DROPOUT),
     "ppgt.norm": Default("ada_rms_norm", Choice(tuple(NORM_LAYERS))),
     "ppgt.first_norm": Default("none", Choice(tuple(NORM_LAYERS))),
     "ppgt.last_norm": Default("ada_rms_norm", Choice(tuple(NORM_LAYERS))),
     "ppgt.ffn_ratio": Default(2.0, RATIO),
-    "ppgt.act": Default("", Registered("an activation")),  # inside the layers: "" is gnn.act; or swiglu
+    "ppgt.act": Default("", Registered("an activation")),  # inside the layers: "" is gnn.act
     "ppgt.drop_path": Default(0.0, DROPOUT),
-    "ppgt.drop_path_by_layer": False,  # from 0 in the first layer to ppgt.drop_path in the last
-    "ppgt.drop_path_scale": True,
     "ppgt.branch_dropout": Default(0.0, FRACTION),
-    "ppgt.ffn_dropout": Default(0.0, FRACTION),  # at least gt.dropout
     "ppgt.layer_scale": Default(0.0, NOT_NEGATIVE),
     "ppgt.class_layers": Default(0, SOME_LAYERS),
     "ppgt.class_drop_path": Default(0.0, DROPOUT),

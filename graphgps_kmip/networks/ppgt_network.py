@@ -33,7 +33,6 @@ from graphgps_kmip.model.ppgt_model import (
     PPGTEncoder,
     PPGTLayer,
     PPGTReadout,
-    SwiGLU,
     feed_forward,
     initialise_ppgt,
 )
@@ -43,8 +42,7 @@ from graphgps_kmip.networks.network_stack import check_raw_width, encoder, layer
 from graphgps_kmip.ops.row_layers import NORM_LAYERS
 from graphgps_kmip.registry import entries, register
 
-SWIGLU = "swiglu"
-OF_CLASS_ATTENTION = ("key_norm", "scale", "gated", "qk_norm", "bias")  # options of gt.sl2 that it has, too
+OF_CLASS_ATTENTION = ("key_norm", "scale")  # options of gt.sl2 that it has, too
 
 
 @register("network", "PPGT", aliases=("BaseGraphNet",))
@@ -56,10 +54,7 @@ def ppgt(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa:
     dim, gt, settings = layers_width(plan.settings), plan.settings.gt, plan.settings.ppgt
     _check_settings(plan)
     check_raw_width(plan, dim)
-    rates = [settings.drop_path] * gt.layers
-    if settings.drop_path_by_layer:
-        rates = [settings.drop_path * layer / max(1, gt.layers - 1) for layer in range(gt.layers)]
-    layers = [_build_layer(plan, dim, rate) for rate in rates]
+    layers = [_build_layer(plan, dim) for _ in range(gt.layers)]
     attentions = [layer.attention[0] for layer in layers]
     if attentions and all(isinstance(a, SimplifiedL2Attention) and a.window <= 0 for a in attentions):
         attentions[0].initial_state = SharedPairs(attentions)  # biases and factors of pairs for all of them
@@ -115,20 +110,16 @@ def _check_settings(plan: NetworkPlan) -> None:
 
 
 def _build_ffn(plan: NetworkPlan, dim: int) -> nn.Module:
-    settings = plan.settings.ppgt
-    dropout = max(plan.settings.gt.dropout, settings.ffn_dropout)
-    if settings.act == SWIGLU:
-        return SwiGLU(dim, settings.ffn_ratio, dropout)
-    act = plan.activation()
+    settings, act = plan.settings.ppgt, plan.activation()
     if settings.act:
-        act = look_up(plan.components_of("activation") | {SWIGLU: None}, settings.act, "ppgt.act")
-    return feed_forward(dim, settings.ffn_ratio, dropout, act)
+        act = look_up(plan.components_of("activation"), settings.act, "ppgt.act")
+    return feed_forward(dim, settings.ffn_ratio, plan.settings.gt.dropout, act)
 
 
-def _build_layer(plan: NetworkPlan, dim: int, drop_path: float) -> PPGTLayer:
+def _build_layer(plan: NetworkPlan, dim: int) -> PPGTLayer:
     gt, spec = plan.settings.gt, entries("attention")["sL2"]
     attention = plan.build(spec, dim, gt.n_heads, gt.attn_dropout, dim_pair=plan.settings.ppgt.dim_pair or dim)
-    return PPGTLayer(dim, attention, _build_ffn(plan, dim), _branch_options(plan, drop_path))
+    return PPGTLayer(dim, attention, _build_ffn(plan, dim), _branch_options(plan, plan.settings.ppgt.drop_path))
 
 
 def _build_class_layer(plan: NetworkPlan, dim: int) -> ClassAttentionLayer:
@@ -142,7 +133,7 @@ def _build_class_layer(plan: NetworkPlan, dim: int) -> ClassAttentionLayer:
 
 def _branch_options(plan: NetworkPlan, drop_path: float) -> BranchOptions:
     ppgt = plan.settings.ppgt
-    return BranchOptions(ppgt.norm, ppgt.branch_dropout, drop_path, ppgt.drop_path_scale, ppgt.layer_scale)
+    return BranchOptions(ppgt.norm, ppgt.branch_dropout, drop_path, ppgt.layer_scale)
 
 
 def _build_encoder(plan: NetworkPlan, dim: int) -> PPGTEncoder:
@@ -176,9 +167,7 @@ def _build_pair_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module
         width,
         features=[name for name in PAIR_FEATURES if name in names],  # the order of their columns is fixed
         num_bases=settings.num_bases,
-        raw_channels=settings.raw_channels,
         hidden=settings.stem_hidden,
-        drop_pairs=settings.drop_pairs,
         dim_location=settings.dim_location,
     )
     blocks = PairFFN(
@@ -189,7 +178,6 @@ def _build_pair_stems(plan: NetworkPlan, rrwp: RRWP, dim: int) -> list[nn.Module
         first_norm=settings.stem_first_norm,
         last_norm=settings.stem_last_norm,
         drop_path=settings.stem_drop_path,
-        drop_path_scale=settings.drop_path_scale,
         layer_scale=settings.stem_layer_scale,
     )
     return [*subgraphs, stem, blocks]

@@ -124,7 +124,7 @@ def grit_transformer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Modu
     """GRIT: gt.layers layers of attention over all pairs of nodes, RRWP in dataset.node_encoder_name, no messages.
 
     Options of the attention are in gt.grit, those of the norms in grit; gt.batch_norm and gt.layer_norm are of nodes
-    and, with gt.grit.norm_e, of pairs. The pair update of the last layer has parameters, but no gradient.
+    and of pairs. The pair update of the last layer has parameters, but no gradient.
     """
     dim, gt = layers_width(plan.settings), plan.settings.gt
     layers = [_build_grit_layer(plan, dim, last=number == gt.layers - 1) for number in range(gt.layers)]
@@ -140,20 +140,9 @@ def _build_grit_layer(plan: NetworkPlan, dim: int, last: bool) -> PostNormLayer:
         momentum=grit.bn_momentum,
         running=not grit.bn_no_runner,
     )
-    pair_norm = norm(dim) if options.norm_e else nn.Sequential()
-    update = options.update_e and not last
-    pairs = PairUpdate(dim, gt.dropout, pair_norm, linear=options.O_e, update=update, rezero=grit.rezero)
+    pairs = PairUpdate(dim, gt.dropout, norm(dim), update=options.update_e and not last, rezero=grit.rezero)
     attention = GRITAttention(
-        dim,
-        gt.n_heads,
-        gt.attn_dropout,
-        pairs=pairs,
-        clamp=options.clamp,
-        act=options.act,
-        use_bias=options.use_bias,
-        edge_enhance=options.edge_enhance,
-        deg_scaler=options.deg_scaler,
-        out_dropout=gt.dropout,
+        dim, gt.n_heads, gt.attn_dropout, pairs=pairs, clamp=options.clamp, out_dropout=gt.dropout
     )
     return PostNormLayer(dim, attention, norm, gt.dropout, plan.activation(), rezero=grit.rezero)
 

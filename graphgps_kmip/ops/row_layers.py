@@ -253,16 +253,15 @@ class DropPath(nn.Module):
 
     Args:
         rate (float, optional): probability p of a graph to be dropped, below 1. (default: 0.0)
-        scale (bool, optional): divide by 1 - p, so that the mean of y is x. (default: True)
 
     Shapes: x (M, ...), ptr (B+1,) -> (M, ...).
     """
 
-    def __init__(self, rate: float = 0.0, scale: bool = True) -> None:
+    def __init__(self, rate: float = 0.0) -> None:
         super().__init__()
         if not 0 <= rate < 1:
             raise InputError(f"the rate of stochastic depth must be at least 0 and below 1, got {rate}: set drop_path")
-        self.rate, self.scale = rate, scale
+        self.rate = rate
 
     def forward(self, x: Tensor, ptr: Tensor | None = None) -> Tensor:
         """Return the rows, those of dropped graphs as zeros.
@@ -275,11 +274,11 @@ class DropPath(nn.Module):
             return x
         graphs = len(x) if ptr is None else ptr.numel() - 1
         remains = torch.rand(graphs, device=x.device) >= self.rate
-        factor = remains.to(x.dtype).div_(1 - self.rate if self.scale else 1.0)
+        factor = remains.to(x.dtype).div_(1 - self.rate)
         if ptr is not None:
             factor = factor.repeat_interleave(ptr.diff(), output_size=len(x))
         return x * factor.view(-1, *[1] * (x.dim() - 1))
 
     def extra_repr(self) -> str:
         """Return the settings, as printed in a model."""
-        return f"rate={self.rate}, scale={self.scale}"
+        return f"rate={self.rate}"

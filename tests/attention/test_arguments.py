@@ -71,7 +71,6 @@ REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (GECOAttention, {"filter_places": 4}, "filter_places must be odd"),
     (GECOAttention, {"filter_norm": "l3"}, "filter_norm"),
     (GECOAttention, {"local": "conv"}, "local must be one of"),
-    (GRITAttention, {"act": "tanh"}, "gt.grit.act"),
     (GRITAttention, {"clamp": -1.0}, "gt.grit.clamp"),
 ]
 

@@ -273,8 +273,8 @@ class Alone(nn.Module):
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
-        update = PairUpdate(RECORDED_DIM, norm=nn.Sequential(), linear=False)
-        self.attention = GRITAttention(RECORDED_DIM, RECORDED_HEADS, pairs=update, deg_scaler=False, **options)
+        update = PairUpdate(RECORDED_DIM, norm=nn.Sequential())
+        self.attention = GRITAttention(RECORDED_DIM, RECORDED_HEADS, pairs=update, **options)
         self.attention.out = nn.Identity()
 
     def forward(self, x: Tensor, context: GraphContext, state: GRITState) -> tuple[Tensor, Tensor]:
@@ -284,9 +284,7 @@ class Alone(nn.Module):
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "b3": {},
-    "b3_bias": {"use_bias": True},
     "b3_noclamp": {"clamp": None},
-    "b3_noenhance": {"edge_enhance": False},
     "b3_sparse": {},
 }
 
@@ -305,13 +303,15 @@ def test_output_and_gradients_match_the_recorded_attention(name: str, form: str)
 
     module = Alone(**OPTIONS[name]).double()
     record = load(f"G_grit/attention_{name}")
+    eye = torch.eye(RECORDED_DIM, dtype=torch.float64)
+    record["state/O_e.weight"], record["state/O_e.bias"] = eye, torch.zeros_like(eye[0])
+    record["state/deg_coef"] = torch.tensor([1.0, 0.0], dtype=torch.float64).expand(1, RECORDED_DIM, 2)
     check(module, forward, record, rename)
 
 
 LAYERS: dict[str, dict[str, Any]] = {
     "bn_b3": {},
     "bn_gelu_b3": {"act": nn.GELU},
-    "bn_noOe_b3": {"linear": False, "norm_e": False},
     "bn_noupdate_b3": {"update": False},
     "bn_rezero_b3": {"rezero": True},
     "bn_sparse_b3": {},
@@ -319,13 +319,10 @@ LAYERS: dict[str, dict[str, Any]] = {
 }
 
 
-def layer(
-    act: type[nn.Module] = nn.ReLU, linear: bool = True, norm_e: bool = True, update: bool = True, **options: Any
-) -> PostNormLayer:
+def layer(act: type[nn.Module] = nn.ReLU, update: bool = True, **options: Any) -> PostNormLayer:
     rezero = options.pop("rezero", False)
     norm = partial(row_norms, **options)
-    pair_norm = norm(RECORDED_DIM) if norm_e else nn.Sequential()
-    pairs = PairUpdate(RECORDED_DIM, 0.0, pair_norm, linear=linear, update=update, rezero=rezero)
+    pairs = PairUpdate(RECORDED_DIM, 0.0, norm(RECORDED_DIM), update=update, rezero=rezero)
     attention = GRITAttention(RECORDED_DIM, RECORDED_HEADS, pairs=pairs)
     return PostNormLayer(RECORDED_DIM, attention, norm, act=act, rezero=rezero)
 

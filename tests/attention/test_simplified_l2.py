@@ -27,13 +27,9 @@ RECORDED: dict[str, dict[str, Any]] = {
     "l2_urpe_b1": {},
     "l2_urpe_b3": {},
     "l2_urpe_dimedge5_h4_b3": {"dim_pair": 5},
-    "l2_urpe_gated_b3": {"gated": True},
-    "l2_urpe_nobias_b3": {"bias": False},
-    "l2_urpe_qknorm_b3": {"qk_norm": "rms_norm"},
     "l2_urpe_window1_b3": {"window": 1},
 }
-NAMES = {"Q": "heads.query", "KV": "heads.key_value", "O": "heads.out", "G": "heads.gate", "P": "pair"}
-NAMES |= {"q_norm": "heads.q_norm", "k_norm": "heads.k_norm"}
+NAMES = {"Q": "heads.query", "KV": "heads.key_value", "O": "heads.out", "P": "pair"}
 
 
 def rename(name: str) -> str:
@@ -64,8 +60,8 @@ OPTIONS: list[dict[str, Any]] = [
     {},
     {"scale": "paper"},
     {"urpe": False},
-    {"key_norm": "none", "gated": True},
-    {"key_norm": "learned", "qk_norm": "layer_norm", "bias": False},
+    {"key_norm": "none"},
+    {"key_norm": "learned"},
     {"window": 1},
     {"window": 1, "urpe": False, "scale": "paper", "key_norm": "learned"},
 ]
@@ -93,8 +89,8 @@ def layer(dropout: float = 0.0, **options: Any) -> SimplifiedL2Attention:
 def weights_by_the_formula(attention: SimplifiedL2Attention, x: Tensor, context: GraphContext) -> Tensor:
     """Weight times factor, query by query; 0 for pairs of different graphs and outside the window: (H, N, N)."""
     heads, width = attention.heads, DIM // HEADS
-    q = heads.q_norm(heads.query(x)).unflatten(1, (HEADS, width))
-    k = heads.k_norm(heads.key_value(x)[:, :DIM]).unflatten(1, (HEADS, width))
+    q = heads.query(x).unflatten(1, (HEADS, width))
+    k = heads.key_value(x)[:, :DIM].unflatten(1, (HEADS, width))
     root, factors = math.sqrt(width), {"none": [0] * HEADS, "fixed": [1] * HEADS, "learned": heads.key_scale}
     weight, pair = torch.zeros(HEADS, len(x), len(x), dtype=torch.float64), 0
     for start, end in zip(context.ptr.tolist(), context.ptr[1:].tolist(), strict=False):
@@ -117,10 +113,8 @@ def weights_by_the_formula(attention: SimplifiedL2Attention, x: Tensor, context:
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_it_equals_the_formula_in_each_graph(options: dict[str, Any]) -> None:
     attention, (x, context) = layer(**options), graphs(SIZES)
-    q, v = attention.heads.query(x), attention.heads.key_value(x)[:, DIM:].unflatten(1, (HEADS, -1))
+    v = attention.heads.key_value(x)[:, DIM:].unflatten(1, (HEADS, -1))
     out = torch.einsum("hnm,mhd->nhd", weights_by_the_formula(attention, x, context), v).flatten(1)
-    if attention.heads.gate is not None:
-        out = out * torch.sigmoid(attention.heads.gate(q))
     torch.testing.assert_close(attention(x, context), attention.heads.out(out), **EXACT)
 
 
@@ -144,14 +138,14 @@ def test_bad_options_and_missing_features_of_pairs_are_one_clear_line() -> None:
         attention(x, context.batch)
     with pytest.raises(ValueError, match=r"of width 3, got shape \(9, 2\): set gt\.sl2\.dim_pair"):
         attention(x, replace(context, pair_attr=context.pair_attr[:, :2]))
-    for options in ({"key_norm": "no"}, {"scale": "half"}, {"qk_norm": "batch"}):
+    for options in ({"key_norm": "no"}, {"scale": "half"}):
         with pytest.raises(ValueError, match=f"{next(iter(options))} must be one of"):
             layer(**options)
     with pytest.raises(ValueError, match="got 2 tokens for 1 graphs"):
         ClassAttention(DIM, HEADS).double()(x[:2], x, context)
 
 
-@pytest.mark.parametrize("options", [{}, {"scale": "paper", "key_norm": "none", "gated": True}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"scale": "paper", "key_norm": "none"}], ids=str)
 def test_a_class_token_attends_to_the_nodes_of_its_graph_by_the_formula(options: dict[str, Any]) -> None:
     attention, (x, context) = ClassAttention(DIM, HEADS, **options).double(), graphs(SIZES)
     heads, token = attention.heads, torch.randn(len(SIZES), DIM, dtype=torch.float64)
@@ -165,8 +159,6 @@ def test_a_class_token_attends_to_the_nodes_of_its_graph_by_the_formula(options:
             score = score - key.square().sum(1) / (2 * root) if heads.key_norm == "fixed" else score
             expected[graph, head] = score.softmax(0) @ v[start:end, head]
     expected = expected.flatten(1)
-    if heads.gate is not None:
-        expected = expected * torch.sigmoid(heads.gate(heads.query(token)))
     torch.testing.assert_close(attention(token, x, context), heads.out(expected), **EXACT)
     torch.testing.assert_close(attention(token, x, context)[1], heads.out(torch.zeros_like(token))[1], **EXACT)
 

@@ -221,7 +221,7 @@ def test_an_encoder_of_the_public_codes_loads_under_its_own_names(name: str, mon
         monkeypatch.setattr(laplacian_encoder, "random_signs", lambda *_, **__: record["train/extra/sign_flip"])
 
     def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        batch = encoder(Batch(**inputs))
+        batch = encoder(Batch(**inputs, eigvecs_es=inputs.get("EigVecs")))
         return {key: batch[key] for key in part(record, "eval/out")}
 
     check_names(encoder, forward, record, "encoder.node_encoder.", "encoder.node.")

@@ -228,7 +228,8 @@ BLOCKS, STEM = "gt.pos_enc.edge_encoder.EdgeFFN", "gt.pos_enc.edge_encoder.MLPSi
         ("gt.pos_enc.node_encoder.pe_name", "rrwp+deg+x", "pe_name deg: this package has only rrwp, log_deg"),
         ("gt.pos_enc.edge_encoder.name", "EdgeFFN", "only MLPSinEdgeEncoder, then EdgeFFN or not"),
         ("gt.pos_enc.coord_encoder.enable", True, "coord_encoder.enable True: this package has only False"),
-        ("gt.attn.o_bias", False, "qkv_bias and o_bias differ"),
+        ("gt.attn.gated_attn", True, "gt.attn.gated_attn True: this package has only False"),
+        ("gt.attn.qk_norm", "rms_norm", "gt.attn.qk_norm rms_norm: this package has only none"),
         ("optim.EMA", True, "optim.EMA True"),
     ],
 )

@@ -19,7 +19,7 @@ from graphgps_kmip.encoding.coco_voc_superpixels import (
     SuperpixelEdgeEncoder,
     SuperpixelNodeEncoder,
 )
-from graphgps_kmip.encoding.degree_and_heat_kernel import DegreeEncoder
+from graphgps_kmip.encoding.degree_and_heat_kernel import Degree
 from graphgps_kmip.encoding.feature_encoders import (
     ATOM,
     BOND,
@@ -34,7 +34,7 @@ from graphgps_kmip.encoding.feature_encoders import (
     TypeDictEdgeEncoder,
     TypeDictNodeEncoder,
 )
-from graphgps_kmip.encoding.kernel_encoder import KernelEncoder, OnEdges
+from graphgps_kmip.encoding.positional_encoding import KernelEncoder, NodeEncoding, OnEdges
 
 DIM = 5
 EDGES = torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]])
@@ -65,8 +65,14 @@ def program() -> Batch:
     return batch_of(draw(3, (98, 10030)), draw(4, (2, 2)), node_depth=torch.tensor([[0], [20], [57]]))
 
 
-def edge_statistics(norm_width: int | None = 3) -> OnEdges:
-    return OnEdges(KernelEncoder("ERE", 2, DIM, model="Linear", dim_pe=2), "pestat_ERE", norm_width)
+class Two(NodeEncoding):
+    """An encoding of two columns."""
+
+    num_columns = 2
+
+
+def edge_statistics(norm_width: int | None = 3, dim: int = DIM, dim_pe: int = 2) -> OnEdges:
+    return OnEdges(KernelEncoder(Two(name="ERE", dim_pe=dim_pe), dim, None), "pestat_ERE", norm_width)
 
 
 def cases() -> dict[str, tuple[nn.Module, str, Batch]]:
@@ -87,7 +93,7 @@ def cases() -> dict[str, tuple[nn.Module, str, Batch]]:
         "syntax edge": (SyntaxEdgeEncoder(DIM), "edge_attr", program()),
         "superpixel node": (SuperpixelNodeEncoder(VOC_NODE, DIM), "x", superpixels),
         "superpixel edge": (SuperpixelEdgeEncoder(VOC_EDGE, DIM), "edge_attr", superpixels),
-        "degree": (DegreeEncoder(DIM, 2, dim_pe=2), "x", batch_of(x, pestat_Degree=torch.tensor([0, 3, 90]))),
+        "degree": (Degree(dim_pe=2).encoder(DIM, 2), "x", batch_of(x, pestat_Degree=torch.tensor([0, 3, 90]))),
         "on edges": (edge_statistics(None), "edge_attr", batch_of(x, e, edge_pestat_ERE=torch.rand(4, 2))),
     }
 
@@ -162,7 +168,7 @@ def test_the_constants_have_a_column_each_and_real_spreads() -> None:
 
 
 def test_each_degree_appends_its_vector_to_the_features_and_large_ones_share_the_last() -> None:
-    encoder, batch = DegreeEncoder(8, None, dim_pe=6, max_degree=4), batch_of(torch.randn(3, 2))
+    encoder, batch = Degree(dim_pe=6, max_degree=4).encoder(8, None), batch_of(torch.randn(3, 2))
     batch.pestat_Degree = torch.tensor([3, 4, 90])
     expected = torch.cat([batch.x, encoder.encoder.weight[[3, 4, 4]]], dim=1)
     assert torch.equal(encoder(batch).x, expected)
@@ -170,7 +176,7 @@ def test_each_degree_appends_its_vector_to_the_features_and_large_ones_share_the
 
 @pytest.mark.parametrize("norm", [False, True])
 def test_the_encoding_of_an_edge_is_appended_to_its_features(norm: bool) -> None:
-    module = OnEdges(KernelEncoder("ERE", 2, 7, model="Linear", dim_pe=3), "pestat_ERE", 4 if norm else None)
+    module = edge_statistics(4 if norm else None, 7, 3)
     data = Data(x=torch.randn(4, 5), edge_index=EDGES, edge_attr=torch.randn(4, 4), edge_pestat_ERE=torch.rand(4, 2))
     batch = Batch.from_data_list([data, data])
     features = batch.edge_attr
@@ -219,8 +225,8 @@ REFUSED = {
         lambda: SuperpixelNodeEncoder(VOC_NODE, DIM)(batch_of(torch.ones(3, 1))),
         r"x must be \(rows, 14\).*\(3, 1\).*edge_wt_region_boundary",
     ),
-    "a width": (lambda: DegreeEncoder(8, 2, dim_pe=8), "posenc_Degree needs dim_pe from 1 to 7"),
-    "no degrees": (lambda: DegreeEncoder(8, 2, dim_pe=4)(batch_of(torch.ones(3, 2))), "posenc_Degree.enable True"),
+    "a width": (lambda: Degree(dim_pe=8).encoder(8, 2), "posenc_Degree needs dim_pe from 1 to 7"),
+    "no degrees": (lambda: Degree(dim_pe=4).encoder(8, 2)(batch_of(torch.ones(3, 2))), "posenc_Degree.enable True"),
 }  # fmt: skip
 
 

@@ -124,7 +124,8 @@ def graph(num_nodes: int, num_edges: int, seed: int = 0) -> Data:
 
 
 def encoder(kind: type[GraphormerEncoder] = GraphormerEncoder, **options: Any) -> GraphormerEncoder:
-    return kind(DIM, None, HEADS, **{**SIZES, "num_edge_types": 6, **options}).double()
+    encoding = GraphormerBias(**{**SIZES, "num_edge_types": 6, "num_heads": HEADS, **options})
+    return kind(encoding, DIM, None).double()
 
 
 ENCODED = [graph(9, 14), graph(1, 0), graph(4, 0, 1), graph(12, 18, 2)]
@@ -168,8 +169,8 @@ def test_degrees_are_added_and_large_ones_share_the_last_row() -> None:
 
 
 def test_without_paths_or_pairs_their_tables_are_not_there() -> None:
-    assert encoder(num_edge_types=None).place_encoder is None
-    module = GraphormerEncoder(DIM, None, HEADS, num_in_degrees=3, num_out_degrees=4, node_degrees_only=True).double()
+    assert encoder(num_edge_types=0).place_encoder is None
+    module = encoder(num_spatial_types=None, node_degrees_only=True)
     out = module(Batch.from_data_list(ENCODED))
     assert "pair_index" not in out
     assert "pair_attr" not in out

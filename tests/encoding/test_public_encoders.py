@@ -13,23 +13,31 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from graphgps_kmip.encoding.feature_encoders import LinearNodeEncoder
-from graphgps_kmip.encoding.kernel_encoder import KernelEncoder
-from graphgps_kmip.encoding.laplacian import EquivStableLapPEEncoder, LapPEEncoder, SignNetEncoder
+from graphgps_kmip.encoding.laplacian import Eigen, EquivStableLapPE, LapPE, SignNet
+from graphgps_kmip.encoding.positional_encoding import KernelEncoder, NodeEncoding
 
 DEEPSET = {"model": "DeepSet", "dim_pe": 4, "layers": 2}
 SIGNNET = {"model": "DeepSet", "layers": 3, "post_layers": 2, "max_freqs": 3}
 
 
-def lappe(dim: int = 8, dim_x: int | None = 8, **options: object) -> LapPEEncoder:
-    return LapPEEncoder(dim, dim_x, **(DEEPSET | options))
+def lappe(dim: int = 8, dim_x: int | None = 8, max_freqs: int = 10, **options: Any) -> nn.Module:
+    return LapPE(eigen=Eigen(max_freqs=max_freqs), **(DEEPSET | options)).encoder(dim, dim_x)
 
 
-def signnet(dim: int = 8, dim_x: int | None = 8, **options: object) -> SignNetEncoder:
-    return SignNetEncoder(dim, dim_x, dim_pe=4, phi_hidden_dim=6, phi_out_dim=4, **options)
+def signnet(dim: int = 8, dim_x: int | None = 8, max_freqs: int = 10, **options: Any) -> nn.Module:
+    options = {"dim_pe": 4, "phi_hidden_dim": 6, "phi_out_dim": 4} | options
+    return SignNet(eigen=Eigen(max_freqs=max_freqs), **options).encoder(dim, dim_x)
 
 
-def kernel(kind: str, columns: int, model: str, **options: object) -> KernelEncoder:
-    return KernelEncoder(kind, columns, 8, 8, dim_pe=4, model=model, **options)
+def equivstable(**options: Any) -> nn.Module:
+    return EquivStableLapPE(**options).encoder(8, None)
+
+
+def kernel(name: str, columns: int, model: str, dim: int = 8, dim_x: int | None = 8, **options: Any) -> KernelEncoder:
+    class Columns(NodeEncoding):
+        num_columns = columns
+
+    return KernelEncoder(Columns(name=name, model=model, **{"dim_pe": 4} | options), dim, dim_x)
 
 
 RECORDS: dict[str, Callable[[], nn.Module]] = {
@@ -38,11 +46,11 @@ RECORDS: dict[str, Callable[[], nn.Module]] = {
     "lappe_deepset_l2_k4_noexpand": partial(lappe, 12, None, max_freqs=4),
     "lappe_deepset_l3_post2_bn": partial(lappe, layers=3, post_layers=2, raw_norm_type="BatchNorm"),
     "lappe_transformer_l1": partial(lappe, model="Transformer", layers=1, n_heads=2),
-    "equivstable_bn": partial(EquivStableLapPEEncoder, 8, raw_norm_type="BatchNorm"),
+    "equivstable_bn": partial(equivstable, raw_norm_type="BatchNorm"),
     "composed_linearnode_lappe": lambda: nn.Sequential(LinearNodeEncoder(8, 4), lappe(dim_x=None)),
-    "composed_linearnode_equivstable": lambda: nn.Sequential(LinearNodeEncoder(8, 8), EquivStableLapPEEncoder(8)),
+    "composed_linearnode_equivstable": lambda: nn.Sequential(LinearNodeEncoder(8, 8), equivstable()),
     "composed_linearnode_lappe_rwse": lambda: nn.Sequential(
-        LinearNodeEncoder(8, 8), lappe(16, None), KernelEncoder("RWSE", 8, 16, model="Linear", dim_pe=4)
+        LinearNodeEncoder(8, 8), lappe(16, None), kernel("RWSE", 8, "Linear", 16, None)
     ),
     "signnet_mlp_l2_post1": partial(signnet, model="MLP", layers=2, post_layers=1, max_freqs=4),
     "signnet_deepset": partial(signnet, **SIGNNET | {"max_freqs": 10}),
@@ -124,7 +132,7 @@ def test_signs_are_flipped_by_column_in_training_only() -> None:
     [
         (partial(lappe, 12, None, max_freqs=3), "pe_LapPE"),
         (partial(signnet, 12, None, **SIGNNET), "pe_SignNet"),
-        (partial(KernelEncoder, "RWSE", 6, 12, model="linear", dim_pe=4), "pe_RWSE"),
+        (partial(kernel, "RWSE", 6, "linear", 12, None), "pe_RWSE"),
     ],
     ids=["LapPE", "SignNet", "RWSE"],
 )
@@ -147,8 +155,8 @@ def test_the_encoding_can_be_kept_and_features_of_another_encoder_pass(make: Cal
         (lappe, {"model": "Transformer", "n_heads": 3}, "must be a multiple of posenc_LapPE.n_heads"),
         (signnet, SIGNNET | {"model": "none"}, "posenc_SignNet.model must be MLP or DeepSet, got 'none'"),
         (signnet, SIGNNET | {"post_layers": 0}, "post_layers >= 1"),
-        (partial(KernelEncoder, "RWSE", 6, 8, 3), {}, "posenc_RWSE.model must be Linear or mlp, got 'none'"),
-        (partial(KernelEncoder, "RWSE", 6, 8, 3), {"model": "mlp", "dim_pe": 4, "layers": 0}, "layers=0"),
+        (partial(kernel, "RWSE", 6, "none", 8, 3), {}, "posenc_RWSE.model must be Linear or mlp, got 'none'"),
+        (partial(kernel, "RWSE", 6, "mlp", 8, 3), {"layers": 0}, "layers=0"),
     ],
 )
 def test_options_that_cannot_be_are_refused(make: Callable[..., Any], options: dict[str, Any], message: str) -> None:
@@ -160,7 +168,7 @@ def test_options_that_cannot_be_are_refused(make: Callable[..., Any], options: d
     ("encoder", "missing", "message"),
     [
         (lappe(max_freqs=4), (), "EigVecs must be .* check posenc_LapPE.eigen.max_freqs"),
-        (EquivStableLapPEEncoder(8), ("EigVecs",), "set posenc_EquivStableLapPE.enable True"),
+        (equivstable(), ("eigvecs_es",), "set posenc_EquivStableLapPE.enable True"),
         (signnet(**SIGNNET | {"max_freqs": 4}), (), "check posenc_SignNet.eigen.max_freqs"),
         (kernel("RWSE", 6, "Linear"), (), r"\(nodes, 6\)"),
         (kernel("RWSE", 6, "Linear"), ("pestat_RWSE",), "posenc_RWSE.enable"),

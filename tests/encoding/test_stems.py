@@ -18,7 +18,6 @@ from graphgps_kmip.encoding.ppgt_stems import (
     TargetNode,
     sinusoidal,
     sinusoidal_linear_of_chunk,
-    sinusoidal_width,
 )
 from graphgps_kmip.encoding.rrwp import RRWP
 from graphgps_kmip.errors import InputError
@@ -81,10 +80,9 @@ def test_one_vector_is_added_to_target_nodes_alone() -> None:
 
 def test_class_tokens_know_the_number_of_nodes() -> None:
     batch = batch_of_two()
-    for order, values in (("order", [4.0, 1.0]), ("log_order", [math.log(5), math.log(2)])):
-        module = ClassToken(6, order=order)
-        expected = module.token + module.mlp(torch.tensor(values)[:, None])
-        torch.testing.assert_close(module(batch).class_token, expected)
+    module = ClassToken(6, order="order")
+    expected = module.token + module.mlp(torch.tensor([[4.0], [1.0]]))
+    torch.testing.assert_close(module(batch).class_token, expected)
     module = ClassToken(6)
     assert torch.equal(module(batch).class_token, module.token.expand(2, -1))
 
@@ -203,7 +201,7 @@ def looped(batch: Batch, module: PairStem) -> Tensor:
                     values.append(1 / size)
                 if "inverse_degree" in module.features:
                     values += [1 / degrees[node] if degrees[node] else 0.0 for node in (key, query)]
-                wide = list(values) if module.raw_channels or not module.num_bases else []
+                wide = list(values)
                 for value in values:
                     for s in range(module.num_bases):
                         wide += [math.sin(2**s * math.pi * value), math.cos(2**s * math.pi * value)]
@@ -220,10 +218,10 @@ def looped(batch: Batch, module: PairStem) -> Tensor:
     "options",
     [
         {},
-        {"features": ("location", "inverse_degree"), "raw_channels": False},
+        {"features": ("location", "inverse_degree")},
         {"features": ("inverse_degree", "inverse_order", "location"), "hidden": (5, 4)},
         {"features": (), "hidden": ()},
-        {"features": ("inverse_order",), "num_bases": 0, "raw_channels": False},
+        {"features": ("inverse_order",), "num_bases": 0},
     ],
 )
 def test_features_are_those_of_loops_over_all_pairs(options: dict[str, Any]) -> None:
@@ -231,22 +229,6 @@ def test_features_are_those_of_loops_over_all_pairs(options: dict[str, Any]) -> 
     batch = module(Batch.from_data_list(graphs()))
     torch.testing.assert_close(batch.pair_attr, looped(batch, module), rtol=1e-10, atol=1e-10)
     assert batch.pair_attr.shape == (26, 6)
-
-
-def test_dropped_pairs_have_the_features_of_zeros_in_training_alone() -> None:
-    module = stem(drop_pairs=0.5, hidden=())
-    batch = Batch.from_data_list([*graphs(), *graphs()])
-    batch.edge_attr = None
-    undropped = module.eval()(batch.clone()).pair_attr
-    torch.testing.assert_close(module(batch.clone()).pair_attr, undropped)
-    actual = module.train()(batch.clone()).pair_attr
-    # sines of 0 are 0, cosines 1
-    wide = torch.zeros(module.mlp[0].in_features, dtype=torch.float64)
-    wide[8:][1::2] = 1
-    dropped = (actual - module.mlp[0](wide)).abs().amax(dim=1) < 1e-12
-    whole = (actual - undropped).abs().amax(dim=1) < 1e-12
-    assert bool((dropped | whole).all())
-    assert 10 <= int(dropped.sum()) <= 42
 
 
 def test_stochastic_depth_leaves_all_pairs_of_a_graph_as_they_are() -> None:
@@ -278,18 +260,15 @@ def test_mistakes_about_pairs_are_named() -> None:
         PairStem(RRWP(), 6)(Batch.from_data_list(graphs()))
 
 
-SHAPES = [(3, True), (3, False), (1, True), (0, True), (0, False)]
-
-
-def inputs(rows: int, num_bases: int, raw: bool, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
+def inputs(rows: int, num_bases: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
-    sizes = (rows, 4), (5, sinusoidal_width(4, num_bases, raw)), (5,)
+    sizes = (rows, 4), (5, 4 * (2 * num_bases + 1)), (5,)
     x, weight, bias = (torch.randn(size, generator=generator, dtype=torch.float64) for size in sizes)
     return x.to(dtype), weight.to(dtype), bias.to(dtype)
 
 
-def plain(x: Tensor, weight: Tensor, bias: Tensor, num_bases: int, raw: bool = True) -> Tensor:
-    return torch.nn.functional.linear(sinusoidal(x, num_bases, raw).to(weight.dtype), weight, bias)
+def plain(x: Tensor, weight: Tensor, bias: Tensor, num_bases: int) -> Tensor:
+    return torch.nn.functional.linear(sinusoidal(x, num_bases).to(weight.dtype), weight, bias)
 
 
 def test_values_are_those_of_the_public_code_in_float64_and_within_its_rounding_in_float32() -> None:
@@ -303,14 +282,14 @@ def test_values_are_those_of_the_public_code_in_float64_and_within_its_rounding_
 
 
 @pytest.mark.parametrize("rows", [0, 1, 25])
-@pytest.mark.parametrize(("num_bases", "raw"), SHAPES)
-def test_the_operator_equals_encoding_and_linear_layer_with_all_gradients(rows: int, num_bases: int, raw: bool) -> None:
-    x, weight, bias = inputs(rows, num_bases, raw)
+@pytest.mark.parametrize("num_bases", [3, 1, 0])
+def test_the_operator_equals_encoding_and_linear_layer_with_all_gradients(rows: int, num_bases: int) -> None:
+    x, weight, bias = inputs(rows, num_bases)
     cotangent = torch.randn(rows, 5, dtype=torch.float64)
     results = []
     for function in (sinusoidal_linear_of_chunk, plain):
         tensors = [tensor.clone().requires_grad_() for tensor in (x, weight, bias)]
-        y = function(*tensors, num_bases, raw)
+        y = function(*tensors, num_bases)
         (y * cotangent).sum().backward()
         results.append([y.detach(), *(tensor.grad for tensor in tensors)])
     for actual, expected in zip(*results, strict=True):
@@ -318,13 +297,13 @@ def test_the_operator_equals_encoding_and_linear_layer_with_all_gradients(rows: 
 
 
 def test_autocast_multiplies_in_its_own_type_and_gradients_have_that_of_the_parameters() -> None:
-    x, weight, bias = inputs(9, 3, True, torch.float32)
+    x, weight, bias = inputs(9, 3, torch.float32)
     weight, bias = weight.requires_grad_(), bias.requires_grad_()
     with torch.autocast("cpu", torch.bfloat16):
         y = sinusoidal_linear_of_chunk(x, weight, bias, 3)
     assert y.dtype == torch.bfloat16
     y.float().sum().backward()
     assert weight.grad.dtype == bias.grad.dtype == torch.float32
-    exact = torch.autograd.grad(plain(x, weight, bias, 3, True).sum(), weight)[0]
+    exact = torch.autograd.grad(plain(x, weight, bias, 3).sum(), weight)[0]
     torch.testing.assert_close(weight.grad, exact, rtol=0.05, atol=0.05)
-    torch.testing.assert_close(y.float(), plain(x, weight, bias, 3, True), rtol=0.05, atol=0.1)
+    torch.testing.assert_close(y.float(), plain(x, weight, bias, 3), rtol=0.05, atol=0.1)

@@ -35,9 +35,8 @@ OPTIONS: list[tuple[str, dict[str, Any], dict[str, tuple[str, ...]]]] = [
     ("SAN", {"separate": True}, {}),
     ("SAN", {"separate": True, "secondary_edges": "none"}, {"breaks": ("gradients",)}),
     ("SAN", {"separate": True, "secondary_edges": "expander"}, {"breaks": ("batch_vector",)}),
-    ("GRIT", {"edge_enhance": False}, {}),
-    ("sL2", {"scale": "paper", "key_norm": "none", "gated": True}, {}),
-    ("sL2", {"key_norm": "learned", "qk_norm": "layer_norm", "urpe": False}, {"zero_grad": ("pair.bias",)}),
+    ("sL2", {"scale": "paper", "key_norm": "none"}, {}),
+    ("sL2", {"key_norm": "learned", "urpe": False}, {"zero_grad": ("pair.bias",)}),
     ("GECO", {"form": "gate_first", "local": "convolution"}, {}),
 ]
 

@@ -90,16 +90,14 @@ def test_the_second_layer_of_a_branch_reads_the_pairs_that_the_first_one_made() 
 def test_settings_reach_the_layers() -> None:
     settings = {
         **{"grit.bn_momentum": 0.3, "grit.bn_no_runner": True, "grit.rezero": True},
-        **{"gt.grit.clamp": 2.0, "gt.grit.use_bias": True, "gt.grit.deg_scaler": False, "gt.grit.O_e": False},
-        **{"gt.dropout": 0.2, "gt.attn_dropout": 0.4},
+        **{"gt.grit.clamp": 2.0, "gt.dropout": 0.2, "gt.attn_dropout": 0.4},
     }
     model = grit(3, 4, "LinearNode", settings, **SMALL)
     layer, last = model.layers
     attention, [norm] = layer.attention[0], layer.attention_norm
     assert (norm.momentum, norm.running_mean) == (0.3, None)
     assert (attention.pairs.norm[0].momentum, attention.pairs.norm[0].running_mean) == (0.3, None)
-    assert (attention.clamp, attention.degree_factors, attention.pairs.linear) == (2.0, None, None)
-    assert attention.key.bias is not None
+    assert attention.clamp == 2.0
     assert (attention.dropout, attention.out_dropout.p, attention.pairs.dropout) == (0.4, 0.2, 0.2)
     assert layer.ffn_alpha.shape == attention.pairs.alpha.shape == (1, 1)
     assert (attention.pairs.update, last.attention[0].pairs.update) == (True, False)

@@ -13,7 +13,6 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip import create_model
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.model.ppgt_model import SwiGLU
 
 SMALL = {
     "posenc_RRWP.where": "batch",
@@ -42,16 +41,6 @@ def batch_of(*sizes: int) -> Batch:
     return Batch.from_data_list([graph(size) for size in sizes])
 
 
-def test_rates_of_stochastic_depth_are_constant_or_grow_from_zero() -> None:
-    def rates(model: nn.Module) -> list[float]:
-        assert all(layer.attention_branch.drop_path.rate == layer.ffn_branch.drop_path.rate for layer in model.layers)
-        return [layer.ffn_branch.drop_path.rate for layer in model.layers]
-
-    assert rates(model_of(ppgt__drop_path=0.2)) == [0.2] * 3
-    assert rates(model_of(ppgt__drop_path=0.2, ppgt__drop_path_by_layer=True)) == [0.0, 0.1, 0.2]
-    assert not model_of(ppgt__drop_path=0.2, ppgt__drop_path_scale=False).layers[0].ffn_branch.drop_path.scale
-
-
 def test_heads_of_graphs_and_of_nodes_have_the_same_options() -> None:
     for head, rows in (("linear_graph", 3), ("linear_node", 12)):
         group = f"head.{head}"
@@ -69,19 +58,20 @@ def test_heads_of_graphs_and_of_nodes_have_the_same_options() -> None:
 
 
 def test_dropouts_reach_their_places() -> None:
-    settings = {"gt.attn_dropout": 0.1, "gt.dropout": 0.2, "ppgt.ffn_dropout": 0.3, "ppgt.branch_dropout": 0.4}
+    settings = {"gt.attn_dropout": 0.1, "gt.dropout": 0.3, "ppgt.branch_dropout": 0.4, "ppgt.drop_path": 0.2}
     model = create_model("", 3, 2, network="PPGT", dim=8, num_heads=2, settings=SMALL | settings | CLASS)
     for layer in (*model.layers, *model.head.class_layers):
         attention = layer.attention[0] if isinstance(layer.attention, nn.ModuleList) else layer.attention
         assert attention.dropout == 0.1
-        assert layer.ffn[2].p == 0.3, "the larger one of gt.dropout and ppgt.ffn_dropout"
+        assert layer.ffn[2].p == 0.3
         assert layer.attention_branch.dropout.p == layer.ffn_branch.dropout.p == 0.4
+    for layer in model.layers:
+        assert layer.attention_branch.drop_path.rate == layer.ffn_branch.drop_path.rate == 0.2
 
 
-def test_activation_layer_scale_and_swiglu() -> None:
+def test_activation_and_layer_scale() -> None:
     assert isinstance(model_of(ppgt__act="silu").layers[0].ffn[1], nn.SiLU)
     assert isinstance(model_of(gnn__act="elu").layers[0].ffn[1], nn.ELU)
-    assert isinstance(model_of(ppgt__act="swiglu").layers[0].ffn, SwiGLU)
     scaled = model_of(ppgt__layer_scale=1e-4).layers[0]
     torch.testing.assert_close(scaled.attention_branch.layer_scale.detach(), torch.full((8,), 1e-4))
     assert model_of().layers[0].attention_branch.layer_scale is None
@@ -111,7 +101,7 @@ def test_a_graph_alone_has_the_prediction_that_it_has_in_a_batch_and_the_batch_s
         ({"ppgt.node_features": "rrwp+degree"}, "ppgt.node_features: unknown name 'degree'"),
         ({"ppgt.pair_features": "order"}, "ppgt.pair_features: unknown name 'order'"),
         ({"ppgt.norm": "ada"}, "ppgt.norm"),
-        ({"ppgt.act": "swigl"}, "ppgt.act: unknown name 'swigl'. Did you mean swiglu"),
+        ({"ppgt.act": "gel"}, "ppgt.act: unknown name 'gel'. Did you mean gelu"),
         ({"gnn.dim_inner": 16}, "gt.dim_hidden"),
         ({"ppgt.drop_path": 1.0}, "ppgt.drop_path"),
     ],

@@ -87,7 +87,8 @@ def run(args: argparse.Namespace) -> int:
         return run_searches(args)
     jobs = timings(args) if args.timing else select_jobs(args)
     if args.slurm or args.slurm_dry_run:
-        return run_on_slurm(jobs, place(args), args)
+        run_on_slurm(jobs, place(args), args)
+        return 0
     print(plan_summary(args.ids, with_pending_needs(jobs)), flush=True)
     results = run_jobs(jobs, setup(args), sys.stdout)
     print(summary(results))
@@ -373,8 +374,7 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE[,KEY=VALUE]",
-        help="on a cluster, with these options of sbatch, such as partition=gpu,gres=gpu:1,time=24:00:00; "
-        "executor=local tries it on this machine",
+        help="on a cluster, with these options of sbatch, such as partition=gpu,gres=gpu:1,time=24:00:00",
     )
     parser.add_argument("--nodes", type=_positive, metavar="N", help="with --slurm: nodes of each training")
     parser.add_argument(

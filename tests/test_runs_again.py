@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
 import shutil
 import sys
@@ -208,21 +207,3 @@ def test_a_limit_on_file_sizes_ends_a_run_in_one_line_at_whichever_file_is_first
     assert len(lines) == 1
     assert "File too large" in lines[0]
     assert "Traceback" not in done.stderr
-
-
-def test_a_log_that_cannot_be_written_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from graphgps_kmip.gym.experiment import RunLog
-
-    def flush(handler: RunLog) -> None:
-        if (tmp_path / "digits-kmip/0/train/stats.json").exists():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        logging.StreamHandler.flush(handler)
-
-    monkeypatch.setattr(RunLog, "flush", flush)
-    assert run(tmp_path, *NO_CHECKPOINT) == 2
-    error = capsys.readouterr().err
-    assert [line for line in error.splitlines() if line.startswith("error: ")] == error.splitlines()[-1:]
-    assert "Traceback" not in error
-    assert "logging.log: No space left on device; make room" in error

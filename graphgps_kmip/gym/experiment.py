@@ -23,7 +23,7 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.common.environment import find_config, restart_peak_memory
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.common.signals import LogUntilError, ScreenLog
+from graphgps_kmip.common.signals import ScreenLog
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset, find, published_rows
@@ -250,15 +250,6 @@ def check_devices(accelerator: str, devices: int | list[int]) -> None:
         raise ConfigError(f"devices {devices}: this machine has {count} CUDA devices: write {count} or fewer")
 
 
-class RunLog(LogUntilError, logging.FileHandler):
-    """File of a run's log; a full disk ends the run with one line, not with a traceback for each line of the log."""
-
-    def ended(self, error: OSError) -> None:
-        """Raise it, once, as a `RunFolderError`."""
-        with writing(Path(self.baseFilename), "The results so far are unchanged."):
-            raise error
-
-
 def log_to_run_dir(fabric: Fabric) -> None:
     """Log to screen and ``cfg.run_dir/logging.log`` as ``cfg.print`` says; further processes show warnings only."""
     if not fabric.is_global_zero:
@@ -267,12 +258,9 @@ def log_to_run_dir(fabric: Fabric) -> None:
     with writing(Path(cfg.run_dir) / "logging.log", "The results so far are unchanged."):
         set_printing()
         for handler in logging.root.handlers[:]:
-            is_file = isinstance(handler, logging.FileHandler)
-            replacement = RunLog(handler.baseFilename) if is_file else ScreenLog(handler.formatter)
-            replacement.setFormatter(handler.formatter)
-            logging.root.removeHandler(handler)
-            handler.close()
-            logging.root.addHandler(replacement)
+            if not isinstance(handler, logging.FileHandler):
+                logging.root.removeHandler(handler)
+                logging.root.addHandler(ScreenLog(handler.formatter))
 
 
 def draw_pictures(run_dir: Path, missing: bool = False) -> None:

@@ -24,9 +24,16 @@ from typing import TYPE_CHECKING
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.environment import installed, own_files, reproduce_command
 from graphgps_kmip.errors import ManifestError, is_users, one_line
-from graphgps_kmip.experiments.chosen_settings import check_searched, with_choices
 from graphgps_kmip.experiments.experiment_spec import Experiment
-from graphgps_kmip.experiments.hyperparameter_search import ENGINES, EQUAL, TRIALS, run_search, runner_of
+from graphgps_kmip.experiments.hyperparameter_search import (
+    ENGINES,
+    EQUAL,
+    TRIALS,
+    check_searched,
+    run_search,
+    runner_of,
+    with_choices,
+)
 from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Setup, run_jobs, summary
 from graphgps_kmip.experiments.jobs import (
     Job,

@@ -30,7 +30,7 @@ from graphgps_kmip.common.progress import terminal_bar
 from graphgps_kmip.common.torch_files import check_archive
 from graphgps_kmip.data.dataset_record import DatasetRecord, RawFiles
 from graphgps_kmip.data.file_errors import DamagedFile, damage_reason, is_damage, naming_disk, reading
-from graphgps_kmip.data.safe_pickle import array_header, load_pickle, load_torch, weights_only
+from graphgps_kmip.data.safe_pickle import holds_objects, load_pickle, load_torch, weights_only
 from graphgps_kmip.errors import DataError, UnsafeFile, UserError
 
 # ruff: noqa: E501 (a sum is a line)
@@ -264,13 +264,13 @@ def _check_content(path: Path) -> None:
         with zipfile.ZipFile(path) as archive:
             for member in archive.infolist():
                 with archive.open(member) as file:
-                    if array_header(file)[2].hasobject:
+                    if holds_objects(file):
                         load_pickle(file)
             if name := archive.testzip():
                 raise UnsafeFile(f"the checksum of {name} in it is wrong")
     elif path.suffix not in TEXT:
         with open(path, "rb") as file:
-            if path.suffix == ".npy" and array_header(file)[2].hasobject:
+            if path.suffix == ".npy" and holds_objects(file):
                 load_pickle(file)
             elif path.suffix in PICKLES or path.name.startswith("ind.") or file.read(1) == b"\x80":
                 file.seek(0)

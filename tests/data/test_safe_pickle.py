@@ -117,6 +117,8 @@ MORE: dict[str, Any] = {
     "sparse": [scipy.sparse.csc_array(np.eye(3)), scipy.sparse.coo_matrix(np.eye(3)), scipy.sparse.csr_array((2, 2))],
     "tensors": [torch.arange(5), torch.randn(3, 4).t(), torch.zeros(0), torch.tensor(3), torch.ones(1).expand(9)],
 }
+
+
 def same(left: Any, right: Any) -> bool:
     if isinstance(left, np.ndarray):
         alike = isinstance(right, np.ndarray) and (right.dtype, right.shape) == (left.dtype, left.shape)

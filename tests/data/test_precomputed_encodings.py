@@ -188,7 +188,7 @@ def test_what_an_encoding_reads_decides_too(rings: Rings, tmp_path: Path) -> Non
     encoded(dataset, [encoding], tmp_path)
     dataset.graphs[1] = Data(x=dataset.graphs[1].x + 1)
     assert encoded(dataset, [encoding], tmp_path).graphs[1].mean == 2
-    with pytest.raises(ValueError, match="graph 0 has no tensor weight, which an encoding reads"):
+    with pytest.raises(ValueError, match="graph 0, which an encoding reads, has no dense tensor weight"):
         encoded(dataset, [Encoding("Mean", {}, means, reads=("weight",))], tmp_path)
 
 

@@ -130,7 +130,7 @@ def test_the_facts_of_a_graph_follow_its_edges_features_labels_and_masks_alone()
     other.x = other.x.view(60, 3)
     assert graph_facts(other)["data"] != facts["data"]
     del other.y
-    with pytest.raises(ValueError, match="without a dense tensor y"):
+    with pytest.raises(ValueError, match="has no dense tensor y"):
         graph_facts(other)
 
 

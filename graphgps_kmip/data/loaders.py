@@ -15,7 +15,7 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.node_loader import FULL_BATCH, NodeLoader, Sampling
-from graphgps_kmip.data.worker_processes import GraphBatches, as_is, batches
+from graphgps_kmip.data.worker_processes import GraphBatches, batches
 from graphgps_kmip.errors import InputError
 
 
@@ -95,8 +95,8 @@ class GraphLoader:
         self.batches = sampler
         self.loader = DataLoader(
             GraphBatches(self.dataset, self.files),
-            batch_sampler=sampler,
-            collate_fn=as_is,
+            batch_size=None,  # the sampler's items are lists of graphs
+            sampler=sampler,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
             pin_memory=torch.cuda.is_available(),

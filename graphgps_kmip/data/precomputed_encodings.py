@@ -24,7 +24,7 @@ from torch_geometric.data import Data
 from graphgps_kmip import __version__
 from graphgps_kmip.common.file_lock import locked
 from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain
-from graphgps_kmip.data.dataset import GraphDataset
+from graphgps_kmip.data.dataset import GraphDataset, hash_attribute
 from graphgps_kmip.data.file_errors import graph_at, naming_disk
 from graphgps_kmip.data.raw_files import file_sum
 from graphgps_kmip.data.worker_processes import cores, map_in_order
@@ -162,7 +162,7 @@ def encoded(
         data = {name: digests[name] for name in ("num_nodes", *encoding.reads)}
         settings = dict(encoding.settings)
         key = {"encoding": encoding.name, "version": encoding.version, "settings": settings, "data": data}
-        new = _in_memory(compute()) if folder is None else _load_or_compute(folder, key, len(sizes), compute)
+        new = _in_memory(compute()) if folder is None else _load_or_compute(folder, key, compute)
         if both := sorted(set(new) & set(taken)):
             raise InputError(f"{encoding.name}: its attribute {both[0]} comes from {taken[both[0]]} already")
         taken |= dict.fromkeys(new, encoding.name)
@@ -191,11 +191,7 @@ def _hash_chunk(dataset: GraphDataset, names: list[str], chunk: range) -> tuple[
         graph = graph_at(dataset.graphs, number, place)
         sizes[row] = graph.num_nodes
         for name, digest in digests.items():
-            value = graph.get(name)
-            if not isinstance(value, Tensor) or value.layout != torch.strided:
-                raise InputError(f"{place} has no tensor {name}, which an encoding reads: leave that encoding out")
-            digest.update(f"{tuple(value.shape)} {value.dtype}".encode())
-            digest.update(value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy())
+            hash_attribute(digest, graph, name, f"{place}, which an encoding reads,")
     return {name: digest.digest() for name, digest in digests.items()}, sizes
 
 
@@ -237,11 +233,12 @@ def _in_memory(packs: Iterable[Packed]) -> dict[str, Column]:
 
 
 def _load_or_compute(
-    folder: Path, key: Mapping[str, Any], graphs: int, compute: Callable[[], Iterable[Packed]]
+    folder: Path, key: Mapping[str, Any], compute: Callable[[], Iterable[Packed]]
 ) -> dict[str, Column]:
     """Return the columns stored in a folder under a key, or compute and store them; one process does, others wait."""
     folder = folder.expanduser().absolute()
-    place = folder / _name(key)
+    text = json.dumps(key, sort_keys=True)
+    place = folder / f"{key['encoding']}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     with naming_disk(f"encoding {key['encoding']}", folder):
         if (columns := _open(place)) is not None:  # nothing to write: no lock, no rights
             return columns
@@ -252,18 +249,13 @@ def _load_or_compute(
             part = folder / f".{place.name}.part"
             shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
             try:
-                _write(part, key, graphs, compute())
+                _write(part, key, compute())
                 part.rename(place)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
         if (columns := _open(place)) is None:
             raise DataError(f"{place}: what was just written cannot be read: is the disk sound?")
         return columns
-
-
-def _name(key: Mapping[str, Any]) -> str:
-    text = json.dumps(key, sort_keys=True)
-    return f"{key['encoding']}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _open(place: Path) -> dict[str, Column] | None:
@@ -285,7 +277,7 @@ def _open(place: Path) -> dict[str, Column] | None:
     return columns
 
 
-def _write(part: Path, key: Mapping[str, Any], graphs: int, packs: Iterable[Packed]) -> None:
+def _write(part: Path, key: Mapping[str, Any], packs: Iterable[Packed]) -> None:
     start = time.perf_counter()
     part.mkdir()
     dtypes: dict[str, str] = {}
@@ -304,11 +296,11 @@ def _write(part: Path, key: Mapping[str, Any], graphs: int, packs: Iterable[Pack
         for name, dtype in dtypes.items()
     }
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    save_plain(part / COLUMNS, {"name": _name(key), "graphs": graphs, "columns": columns, "date": date})
+    save_plain(part / COLUMNS, {"columns": columns, "date": date})
     provenance = {
         "key": key,
         "attributes": dtypes,
-        "graphs": graphs,
+        "graphs": sum(map(len, next(iter(shapes.values()), []))),
         "package": f"graphgps_kmip {__version__}",
         "date": date,
         "seconds": round(time.perf_counter() - start, 3),

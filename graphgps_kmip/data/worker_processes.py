@@ -5,14 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
-import signal
-import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -24,10 +20,10 @@ from graphgps_kmip.common.forked_work import begin_worker, load_scipy
 from graphgps_kmip.common.progress import terminal_bar
 from graphgps_kmip.data.dataset import name_graph
 from graphgps_kmip.data.dataset_info import check_alike
-from graphgps_kmip.data.file_errors import FILE_ERRORS, graph_at, kind_and_text
+from graphgps_kmip.data.file_errors import graph_at, kind_and_text
 from graphgps_kmip.errors import DataError, InputError, UserError
 
-KILLED = re.compile(r"DataLoader worker .*(?:killed by signal: (?P<signal>[^.]*)|exited unexpectedly)")
+KILLED = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)")
 
 
 class GraphBatches(torch.utils.data.Dataset):
@@ -39,7 +35,7 @@ class GraphBatches(torch.utils.data.Dataset):
     def __len__(self) -> int:
         return len(self.graphs)
 
-    def __getitems__(self, numbers: list[int]) -> Batch | UserError:
+    def __getitem__(self, numbers: list[int]) -> Batch | UserError:
         """Return a batch of these graphs; of none of them, the first graph marked ``batch.filler = True``."""
         try:
             batch = self._join(numbers or [0])
@@ -50,79 +46,34 @@ class GraphBatches(torch.utils.data.Dataset):
         return batch
 
     def _join(self, numbers: list[int]) -> Batch:
-        graphs = self._read(numbers)
+        places = [self._place(number) for number in numbers]
+        graphs = [graph_at(self.graphs, number, place) for number, place in zip(numbers, places, strict=True)]
         try:
             return Batch.from_data_list(graphs)
         except (RuntimeError, KeyError, TypeError, AttributeError, ValueError):
-            check_alike(zip(map(self._place, numbers), graphs, strict=True))
+            check_alike(zip(places, graphs, strict=True))
             raise
-
-    def _read(self, numbers: list[int]) -> list[Data]:
-        if hasattr(self.graphs, "__getitems__"):
-            with suppress(UserError, *FILE_ERRORS):  # one after the other shows which
-                return list(self.graphs.__getitems__(numbers))
-        return [graph_at(self.graphs, number, self._place(number)) for number in numbers]
 
     def _place(self, number: int) -> str:
         whole = self.graphs.indices[number] if isinstance(self.graphs, Subset) else number
         return name_graph(int(whole), self.files)
 
 
-def as_is(batch: Any) -> Any:
-    """Return a batch that `GraphBatches` has joined already."""
-    return batch
-
-
 def batches(loader: DataLoader) -> Iterator[Batch]:
     """Iterate over a loader; DataError where graphs cannot be read or joined, or a worker was killed."""
-    iterator = iter(loader)
-    if loader.num_workers:
-        _watch_killed_workers()
-    return _check_each(iterator)
-
-
-def _check_each(iterator: Iterator[Any]) -> Iterator[Batch]:
-    while True:
-        with _naming_killed_worker():
-            batch = next(iterator, None)
-        if batch is None:
-            return
-        if isinstance(batch, UserError):
-            raise batch
-        yield batch
-
-
-def _watch_killed_workers() -> None:
-    """Raise DataError where torch's handler of ended processes raises RuntimeError, in the midst of a training step."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGCHLD"):
-        return
-    before = signal.getsignal(signal.SIGCHLD)
-    if not callable(before) or getattr(before, "names_killed_workers", False):
-        return
-
-    def handler(number: int, frame: Any) -> None:
-        with _naming_killed_worker():
-            before(number, frame)
-
-    handler.names_killed_workers = True
-    signal.signal(signal.SIGCHLD, handler)
-
-
-@contextmanager
-def _naming_killed_worker() -> Iterator[None]:
     try:
-        yield
+        for batch in loader:
+            if isinstance(batch, UserError):
+                raise batch
+            yield batch
     except RuntimeError as error:
-        if not (killed := KILLED.match(str(error))):
+        if not KILLED.match(str(error)):
             raise
-        reason = f"by signal {killed['signal']}" if killed["signal"] else kind_and_text(error)
         raise DataError(
-            f"num_workers: a process that loads data was killed ({reason}): it may have needed more memory: set "
-            "num_workers lower; 0 loads in the main process"
+            f"num_workers: a process that loads data was killed ({kind_and_text(error)}): it may have needed more "
+            "memory: set num_workers lower; 0 loads in the main process"
         ) from error
 
-
-AHEAD = 4  # chunks a process that are given out before the first result is taken: bounds what waits in memory
 
 Result = TypeVar("Result")
 _work: Callable[[range], object]
@@ -157,30 +108,14 @@ def _map_over_processes(
 ) -> Iterator[Result]:
     load_scipy()
     kind = "fork" if "fork" in multiprocessing.get_all_start_methods() else None  # forked, they need no copy of data
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context(kind), _start_worker, (work,))
-    waiting: deque[tuple[range, Future]] = deque()
-    try:
-        for chunk in chunks:
-            waiting.append((chunk, pool.submit(_call, chunk)))
-            if len(waiting) > AHEAD * workers:
-                yield _take_first(waiting)
-        while waiting:
-            yield _take_first(waiting)
-    except BrokenProcessPool as error:
-        under_way = [chunk for chunk, future in waiting if not future.done() or future.exception()][:workers]
-        numbers = f" at graphs {under_way[0][0]:,} to {under_way[-1][-1]:,}" if under_way else ""
-        raise InputError(
-            f"{title}: one of {workers} processes was killed{numbers}; it may have needed more memory: give it fewer "
-            "cores, as by `taskset -c 0 python main.py ...`, which takes fewer processes"
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _take_first(waiting: deque[tuple[range, Future]]) -> object:
-    result = waiting[0][1].result()
-    waiting.popleft()  # not before: an error names what is waited for
-    return result
+    with ProcessPoolExecutor(workers, multiprocessing.get_context(kind), _start_worker, (work,)) as pool:
+        try:
+            yield from pool.map(_call, chunks)
+        except BrokenProcessPool as error:
+            raise InputError(
+                f"{title}: one of {workers} processes was killed; it may have needed more memory: give it fewer cores, "
+                "as by `taskset -c 0 python main.py ...`, which takes fewer processes"
+            ) from error
 
 
 def _start_worker(work: Callable[[range], object]) -> None:
@@ -219,7 +154,7 @@ class NodeBatchLoader:
 
     def __iter__(self) -> Iterator[Data]:
         loader = DataLoader(
-            _Jobs(self._make),
+            self,
             batch_size=None,
             sampler=self._jobs(),
             num_workers=self.num_workers,
@@ -227,6 +162,14 @@ class NodeBatchLoader:
             generator=self.generator,
         )
         return batches(loader)
+
+    def __getitem__(self, job: Job) -> Data:
+        """Return the batch of a job, in whichever process."""
+        *arguments, is_filler = job
+        batch = self._make(*arguments)
+        if is_filler:
+            batch.filler = True
+        return batch
 
     def _jobs(self) -> list[Job]:
         plan = self._plan()
@@ -241,15 +184,3 @@ class NodeBatchLoader:
     def _make(self, epoch: int, number: int, nodes: np.ndarray) -> Data:
         """Return a batch; what is drawn must not depend on the process."""
         raise NotImplementedError
-
-
-class _Jobs(torch.utils.data.Dataset):
-    def __init__(self, make: Callable[[int, int, np.ndarray], Data]) -> None:
-        self.make = make
-
-    def __getitem__(self, job: Job) -> Data:
-        *arguments, is_filler = job
-        batch = self.make(*arguments)
-        if is_filler:
-            batch.filler = True
-        return batch

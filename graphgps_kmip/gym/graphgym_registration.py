@@ -33,7 +33,7 @@ from graphgps_kmip.networks.encoder_builders import build_encoder, composed_name
 from graphgps_kmip.networks.gps_networks import build_branch
 from graphgps_kmip.networks.network_stack import build_head
 from graphgps_kmip.registry import Spec, named, register, watch
-from graphgps_kmip.task.make_task import SCORES
+from graphgps_kmip.task.task import SCORES
 
 
 def register_all() -> None:

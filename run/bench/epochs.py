@@ -35,13 +35,14 @@ from graphgps_kmip.train.loop import Session, run_epoch
 
 from . import bench_records
 from .harness import Bounds, Facts, Pass, Row, Stopwatch, measure
-from .synthetic_graphs import call_graph, molecule, superpixels
+from .synthetic_graphs import call_graph, co_purchases, molecule, superpixels
 
 CONFIGS = "pascalvoc-transformer pascalvoc-kmip pascalvoc-gatedgcn pascalvoc-exphormer".split()
 GRAPHS: dict[str, Callable[[np.random.Generator], Data]] = {
     "PascalVOC-SP": superpixels,
     "ZINC": molecule,
     "MalNet-Tiny": call_graph,
+    "Amazon-Computers": co_purchases,
 }
 COLUMNS = "method params data graphs n seconds cpu_s nodes_per_s memory_mib status".split()
 WARM_UP_GRAPHS = 2
@@ -60,9 +61,11 @@ def main(argv: list[str]) -> int:
     )
     groups: dict[str, list[Row]] = {}
     for name in args.cfg.split(","):
-        data = record_of(find_config(name)).title
-        nodes = sum(graph.num_nodes for graph in draw(data, args.graphs))
-        cell = {"bench": "epochs", "setting": "epoch", "data": data, "graphs": args.graphs, "n": nodes, "cfg": name}
+        record = record_of(find_config(name))
+        data = record.title
+        graphs = draw(data, 1 if record.level == "node" else args.graphs)
+        nodes = sum(graph.num_nodes for graph in graphs)
+        cell = {"bench": "epochs", "setting": "epoch", "data": data, "graphs": len(graphs), "n": nodes, "cfg": name}
         cell |= {"method": Path(name).stem, "device": args.device, "threads": args.threads, "write": args.write}
         groups.setdefault(data, []).append(cell)
     rows = measure(list(groups.values()), Bounds(args.repeats, args.limit))
@@ -91,12 +94,13 @@ def draw(data: str, num_graphs: int) -> list[Data]:
 def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     """Return one pass, a training epoch with its metrics, and the number of parameters."""
     file = find_config(cell["cfg"])
-    size = WARM_UP_GRAPHS if small else cell["graphs"]
-    graphs = draw(cell["data"], size + 2)  # one each for validation and test, which no pass reads
-    splits = tuple(torch.arange(size + 2).split([size, 1, 1]))
-    dataset = GraphDataset(graphs, splits)
+    record, size = record_of(file), WARM_UP_GRAPHS if small else cell["graphs"]
+    if record.level == "node":
+        dataset = GraphDataset(draw(cell["data"], 1))
+    else:  # a graph each for validation and test, which no pass reads
+        dataset = GraphDataset(draw(cell["data"], size + 2), torch.arange(size + 2).split([size, 1, 1]))
     fields = {"format": "Synthetic", "name": cell["data"] + "-small" * small, "raw": None, "statistics": None}
-    record = register_dataset(replace(record_of(file), **fields, load=lambda _root: dataset))
+    record = register_dataset(replace(record, **fields, load=lambda _root: dataset))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         places = ["dataset.format", record.format, "dataset.name", record.name, "dataset.dir", folder]
         load_settings(file, [*places, "out_dir", folder, "accelerator", cell["device"]])
@@ -109,7 +113,7 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
         task, settings = current_task(parts.info.dim_out), current_settings()
         session = Session(fabric, *fabric.setup(parts.model, optimizer), task, settings, StopSignals(), num_params)
         if cell["write"] and not small:
-            torch.save([parts.dataset.graphs[i] for i in range(size)], cell["write"])
+            torch.save([graph for graph, _ in zip(parts.dataset.graphs, range(size), strict=False)], cell["write"])
     number = count()
 
     def run() -> dict[str, float]:

@@ -19,13 +19,12 @@ from torch.nn.functional import linear
 from graphgps_kmip.attention.head_arguments import check_choice, check_dropout, check_least
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.ops.circular_convolution import can_sum, circular_convolution, gated_convolutions
+from graphgps_kmip.ops.circular_convolution import SizeGroups, can_sum, circular_convolution, gated_convolutions
 from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.ops.host_copies import on_device
 from graphgps_kmip.ops.operators import refuse_second_derivative
 from graphgps_kmip.ops.propagation import ADJACENCIES, adjacency, propagate
 from graphgps_kmip.ops.row_chunks import RowStage, map_rows
-from graphgps_kmip.ops.size_groups import SizeGroups
 from graphgps_kmip.ranges import SOME_LAYERS, WIDTH, Choice, whole
 from graphgps_kmip.registry import register
 
@@ -204,7 +203,7 @@ class LongFilter(nn.Module):
         if shape.places < 3 or shape.places % 2 == 0:
             raise InputError(f"filter_places must be odd and 3 or more (t, cosines and sines), got {shape.places}")
         look_up(NORMS, norm, "filter_norm")
-        self.dim, self.num_filters, self.norm, self.dim_place = dim, num_filters, norm, shape.places
+        self.norm, self.dim_place = norm, shape.places
         self.network = FilterNetwork(shape.places, shape.width, shape.layers, num_filters * dim)
 
     def forward(self, sizes: tuple[int, ...]) -> Tensor:
@@ -216,10 +215,6 @@ class LongFilter(nn.Module):
         taps = (weight @ hidden.mT).mT if len(sizes) == 1 else hidden @ weight.mT
         taps = taps.to(torch.promote_types(taps.dtype, torch.float32))  # 16 bits: no 1e-12
         return NORMS[self.norm](taps, segments)
-
-    def extra_repr(self) -> str:
-        """Return number of filters and norm."""
-        return f"{self.num_filters} filters of {self.dim} channels, norm={self.norm!r}"
 
 
 class GlobalContextBlock(nn.Module):
@@ -238,7 +233,7 @@ class GlobalContextBlock(nn.Module):
         super().__init__()
         check_choice(FORMS, form=form)
         check_least(1 if form == "gate_after" else 2, **{f"order with the form {form}": order})
-        self.dim, self.order, self.form = dim, order, form
+        self.form = form
         self.project = nn.Linear(dim_in, (order + 1) * dim)
         num_filters = order if form == "gate_after" else order - 1
         self.filters = LongFilter(dim, num_filters, shape=shape, norm=filter_norm)
@@ -250,10 +245,6 @@ class GlobalContextBlock(nn.Module):
         else:  # the nodes of a channel are contiguous in a product of this form, as transforms read them
             gates_and_value = torch.addmm(self.project.bias[:, None], self.project.weight, x.mT).mT
         return gated_convolutions(gates_and_value, self.filters(groups.sizes), groups, self.form == "gate_first")
-
-    def extra_repr(self) -> str:
-        """Return order and form."""
-        return f"order={self.order}, form={self.form!r}"
 
 
 @register("attention", "GECO", breaks=("permutation",))  # nodes are mixed along their order
@@ -349,6 +340,7 @@ class NodeConvolution(nn.Module):
 
 SHARE_LEFT = 1e-2  # a filter has decayed to this at ..
 FASTEST, SLOWEST = 0.3, 1.5  # .. this fraction of the sequence, from its first channel to its last
+SHORT_WIDTH = 3  # taps of the short convolution
 
 
 def causal_convolution(x: Tensor, filters: Tensor, ptr: Tensor, sizes: tuple[int, ...]) -> Tensor:
@@ -384,10 +376,6 @@ class HyenaAttention(nn.Module):
         dim (int): channels in and out.
         num_heads (int): not used, for a common signature.
         dropout (float, optional): probability to drop what the long convolution reads, in training. (default: 0.0)
-        short_width (int, optional): taps of the short convolution. (default: 3)
-        decay (bool, optional): let the filter decay. (default: True)
-        filter_width, filter_places, filter_layers (int, optional): network of the filter, see `FilterShape`. (default:
-            64, 33, 2)
 
     Shapes: x (N, dim); context a GraphContext, a batch vector (N,) or None; returns (N, dim).
 
@@ -395,24 +383,13 @@ class HyenaAttention(nn.Module):
         ValueError: an argument is out of its range.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,  # noqa: ARG002
-        dropout: float = 0.0,
-        *,
-        short_width: Annotated[int, whole(1, 10_000)] = 3,
-        decay: bool = True,
-        filter_width: FilterWidth = FilterShape.width,
-        filter_places: FilterPlaces = FilterShape.places,
-        filter_layers: FilterLayers = FilterShape.layers,
-    ) -> None:
+    def __init__(self, dim: int, num_heads: int, dropout: float = 0.0) -> None:  # noqa: ARG002
         super().__init__()
-        self.dim, self.decay = dim, decay
+        self.dim = dim
         self.project, self.out = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim)
-        self.short = nn.Parameter(torch.randn(short_width, 3 * dim) / math.sqrt(short_width))
+        self.short = nn.Parameter(torch.randn(SHORT_WIDTH, 3 * dim) / math.sqrt(SHORT_WIDTH))
         self.short_bias = nn.Parameter(torch.zeros(3 * dim))
-        self.filter = LongFilter(dim, 1, shape=FilterShape(filter_width, filter_places, filter_layers), norm="none")
+        self.filter = LongFilter(dim, 1, norm="none")
         self.skip = nn.Parameter(torch.randn(dim))
         self.dropout = nn.Dropout(check_dropout(dropout))
 
@@ -434,8 +411,6 @@ class HyenaAttention(nn.Module):
 
     def _filters(self, sizes: tuple[int, ...]) -> Tensor:
         taps = self.filter(sizes)
-        if not self.decay:
-            return taps
         rate = torch.linspace(1 / FASTEST, 1 / SLOWEST, self.dim, device=taps.device) * -math.log(SHARE_LEFT)
         time = place_features(Segments.of(sizes, taps.device), 1, taps)  # t / (n - 1)
         return taps * torch.exp(-time * rate.to(taps.dtype))

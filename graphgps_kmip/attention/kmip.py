@@ -219,10 +219,6 @@ class DiverseKeys(KeySelection):
         index, score = self.among(q, k, context, POOL * num_keys, backend)
         return diverse_keys(index, score, k, num_keys, self.diversity)
 
-    def extra_repr(self) -> str:
-        """Return the diversity."""
-        return f"diversity={self.diversity}"
-
 
 @torch.no_grad()
 def diverse_keys(index: Tensor, score: Tensor, k: Tensor, num_keys: int, weight: float) -> tuple[Tensor, Tensor]:
@@ -294,10 +290,6 @@ class RandomKeys(KeySelection):
         nodes = keys.gather(1, index.clamp(min=0).flatten(1)).view_as(index)
         return nodes.masked_fill(index < 0, -1), score
 
-    def extra_repr(self) -> str:
-        """Return the fraction."""
-        return f"random_fraction={self.random_fraction}"
-
 
 def draw_keys(context: GraphContext, num_heads: int, fraction: float) -> tuple[Tensor, Tensor]:
     """Draw ``floor(n * fraction)`` of the n nodes of each graph, at least one, for each head, uniformly.
@@ -338,10 +330,6 @@ class AnnealedKeys(KeySelection):
     ) -> tuple[Tensor, Tensor]:
         """Select that many keys; see `KeySelection`."""
         return self.among(q, k, context, num_keys, backend)
-
-    def extra_repr(self) -> str:
-        """Return the arguments."""
-        return f"k_start={self.k_start}, anneal_until={self.anneal_until}"
 
 
 def annealed(start: int, end: int, progress: float, until: float) -> int:

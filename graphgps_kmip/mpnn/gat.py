@@ -9,14 +9,13 @@ from torch import Tensor, nn
 from torch_geometric.nn import GATv2Conv
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.message_passing import refuse_encoding, replace_self_loops, required_edge_attr
-from graphgps_kmip.mpnn.summed_convolutions import SummedGAT
+from graphgps_kmip.mpnn.message_passing import Convolution, SummedGAT, replace_self_loops, required_edge_attr
 from graphgps_kmip.ranges import HEADS
 from graphgps_kmip.registry import register
 
 
 @register("message_passing", "GAT")
-class GAT(nn.Module):
+class GAT(Convolution):
     r"""Graph attention over neighbours, with additive scores.
 
     .. math::
@@ -27,10 +26,7 @@ class GAT(nn.Module):
     loop are the mean of those of the edges into i.
 
     Args:
-        dim (int): width C of nodes and edges.
-        dropout (float, optional): not used, for a common signature; weights are not dropped, as in GraphGPS.
-            (default: 0.0)
-        act (callable, optional): not used, for a common signature. (default: ReLU)
+        dim, dropout, act: as in `Convolution`; weights are not dropped, as in GraphGPS.
         heads (int, optional): number of heads; must divide C. (default: 1)
         use_edge_attr (bool, optional): use the edge features e. False in the public k-MIP code's networks of GAT only.
             (default: True)
@@ -41,7 +37,6 @@ class GAT(nn.Module):
         ValueError: heads do not divide C; when called: edge_attr is None although it is used, or an encoding is given.
     """
 
-    internal_residual = False
     convolution: type[nn.Module] = SummedGAT
     loops_inside = True  # of the convolution, which then need not average features of edges
 
@@ -63,16 +58,12 @@ class GAT(nn.Module):
         edge_dim = dim if use_edge_attr else None
         self.conv = self.convolution(dim, dim // heads, heads, edge_dim=edge_dim, add_self_loops=self.loops_inside)
 
-    def forward(
-        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return new node features, and the edge features as they are."""
-        refuse_encoding(type(self).__name__, encoding)
-        used = (
-            required_edge_attr(f"{type(self).__name__} with use_edge_attr", edge_attr) if self.use_edge_attr else None
-        )
+    def convolve(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:
+        """Return new node features."""
+        name = f"{type(self).__name__} with use_edge_attr"
+        used = required_edge_attr(name, edge_attr) if self.use_edge_attr else None
         looped = (edge_index, used) if self.loops_inside else replace_self_loops(edge_index, used, len(x))
-        return self.conv(x, *looped), edge_attr
+        return self.conv(x, *looped)
 
 
 @register("message_passing", "GATv2")

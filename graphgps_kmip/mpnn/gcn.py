@@ -7,37 +7,33 @@ from typing import Annotated
 
 from torch import Tensor, nn
 
-from graphgps_kmip.mpnn.message_passing import NodeConvolution, refuse_encoding, replace_self_loops
-from graphgps_kmip.mpnn.summed_convolutions import SummedAPPNP, SummedGCN, SummedSAGE
+from graphgps_kmip.mpnn.message_passing import Convolution, SummedAPPNP, SummedGCN, SummedSAGE, replace_self_loops
 from graphgps_kmip.ranges import FRACTION, Range
 from graphgps_kmip.registry import register
 
 
 @register("message_passing", "GCN")
-class GCN(NodeConvolution):
+class GCN(Convolution):
     r"""Graph convolution with symmetric normalisation; edge features are not used.
 
     .. math:: x_i' = b + \textstyle\sum_{j \in N(i) \cup \{i\}} W x_j / \sqrt{d_j d_i}
 
     with degrees d that count the edges into a node and its self loop.
 
-    Arguments, shapes and errors are those of `NodeConvolution`.
+    Arguments, shapes and errors are those of `Convolution`.
     """
 
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002
         super().__init__()
         self.conv = SummedGCN(dim, dim, add_self_loops=False)
 
-    def forward(
-        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return new node features, and the edge features as they are."""
-        looped, _ = replace_self_loops(edge_index, None, len(x))
-        return super().forward(x, looped, None, encoding)[0], edge_attr
+    def convolve(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:  # noqa: ARG002
+        """Return new node features."""
+        return self.conv(x, replace_self_loops(edge_index, None, len(x))[0])
 
 
 @register("message_passing", "APPNP")
-class APPNP(nn.Module):
+class APPNP(Convolution):
     r"""Linear map and steps of personalised PageRank (Gasteiger et al. 2019, equation 4); edge features are not used.
 
     .. math::
@@ -48,19 +44,10 @@ class APPNP(nn.Module):
     its linear maps, on the class scores.
 
     Args:
-        dim (int): width C.
-        dropout (float, optional): not used, for a common signature. (default: 0.0)
-        act (callable, optional): not used, for a common signature. (default: ReLU)
+        dim, dropout, act: as in `Convolution`, as shapes and errors are.
         steps (int, optional): number K of steps, at least 1. (default: 10)
         alpha (float, optional): the part alpha of a node's own features, 0 to 1. (default: 0.1)
-
-    Shapes: x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
-
-    Raises:
-        ValueError: an encoding is given.
     """
-
-    internal_residual = False
 
     def __init__(
         self,
@@ -75,17 +62,13 @@ class APPNP(nn.Module):
         self.linear = nn.Linear(dim, dim)
         self.conv = SummedAPPNP(steps, alpha)
 
-    def forward(
-        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Return new node features, and the edge features as they are."""
-        refuse_encoding("APPNP", encoding)
-        looped, _ = replace_self_loops(edge_index, None, len(x))
-        return self.conv(self.linear(x), looped), edge_attr
+    def convolve(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:  # noqa: ARG002
+        """Return new node features."""
+        return self.conv(self.linear(x), replace_self_loops(edge_index, None, len(x))[0])
 
 
 @register("message_passing", "GraphSAGE")
-class GraphSAGE(NodeConvolution):
+class GraphSAGE(Convolution):
     r"""Mean of the in-neighbours beside the node itself; edge features are not used.
 
     .. math:: x_i' = b + W_1 x_i + W_2 \, \mathrm{mean}_{j \in N(i)} x_j
@@ -93,7 +76,7 @@ class GraphSAGE(NodeConvolution):
     as in Hamilton et al. 2017 (algorithm 1, line 5, with the mean of all neighbours), without their line 7, which
     scales each node to norm 1.
 
-    Arguments, shapes and errors are those of `NodeConvolution`.
+    Arguments, shapes and errors are those of `Convolution`.
     """
 
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002

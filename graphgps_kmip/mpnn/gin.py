@@ -11,29 +11,20 @@ from torch_geometric.nn import BatchNorm
 from torch_geometric.utils import scatter
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.message_passing import DistanceGate, NodeConvolution, factor_of, required_edge_attr
-from graphgps_kmip.mpnn.summed_convolutions import SummedGIN
+from graphgps_kmip.mpnn.message_passing import Convolution, DistanceGate, SummedGIN, factor_of, required_edge_attr
 from graphgps_kmip.ranges import Choice
 from graphgps_kmip.registry import register
 
 
 @register("message_passing", "GIN")
-class GIN(NodeConvolution):
+class GIN(Convolution):
     r"""Graph isomorphism convolution; edge features are not used.
 
     .. math:: x_i' = \mathrm{Linear}(\mathrm{act}(\mathrm{Linear}(x_i + \textstyle\sum_j x_j)))
 
     Differs from the paper: no learned weight of x_i (epsilon is 0), no BatchNorm inside, as in GraphGPS.
 
-    Args:
-        dim (int): width C.
-        dropout (float, optional): not used, for a common signature. (default: 0.0)
-        act (callable, optional): builds the activation inside. (default: ReLU)
-
-    Shapes: x (N, C), edge_index (2, E), edge_attr anything -> (N, C), edge_attr as given.
-
-    Raises:
-        ValueError: an encoding is given.
+    Arguments, shapes and errors are those of `Convolution`, but act, which builds the activation inside.
     """
 
     def __init__(self, dim: int, dropout: float = 0.0, act: Callable[[], nn.Module] = nn.ReLU) -> None:  # noqa: ARG002

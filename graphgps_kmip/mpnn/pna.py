@@ -10,13 +10,13 @@ from torch import Tensor, nn
 from torch_geometric.nn import PNAConv
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.message_passing import refuse_encoding, required_edge_attr
+from graphgps_kmip.mpnn.message_passing import Convolution, required_edge_attr
 from graphgps_kmip.ranges import WIDTH
 from graphgps_kmip.registry import register
 
 
 @register("message_passing", "PNA")
-class PNA(nn.Module):
+class PNA(Convolution):
     r"""Convolution that takes mean, maximum and sum of the messages side by side.
 
     .. math::
@@ -27,9 +27,7 @@ class PNA(nn.Module):
     is the identity; one tower.
 
     Args:
-        dim (int): width C.
-        dropout (float, optional): not used, for a common signature. (default: 0.0)
-        act (callable, optional): not used, for a common signature. (default: ReLU)
+        dim, dropout, act: as in `Convolution`.
         edge_dim (int, optional): width of the edge features; None is C. (default: None)
 
     Shapes: x (N, C), edge_index (2, E), edge_attr (E, edge_dim) -> (N, C), edge_attr as given.
@@ -37,8 +35,6 @@ class PNA(nn.Module):
     Raises:
         ValueError: edge_attr is None or of another width, or an encoding is given.
     """
-
-    internal_residual = False
 
     def __init__(
         self,
@@ -52,15 +48,12 @@ class PNA(nn.Module):
         degrees = torch.tensor([0, 1])  # a histogram that only the other scalers would read
         self.conv = PNAConv(dim, dim, ["mean", "max", "sum"], ["identity"], degrees, edge_dim or dim)
 
-    def forward(
-        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return new node features, and the edge features as they are."""
-        refuse_encoding("PNA", encoding)
+    def convolve(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> Tensor:
+        """Return new node features."""
         edge_attr = required_edge_attr("PNA", edge_attr)
         if edge_attr.size(1) != self.conv.edge_dim:
             raise InputError(
                 f"gt.pna.edge_dim: the edge features are {edge_attr.size(1)} wide, not {self.conv.edge_dim}: set it to "
                 "the former, or None"
             )
-        return self.conv(x, edge_index, edge_attr), edge_attr
+        return self.conv(x, edge_index, edge_attr)

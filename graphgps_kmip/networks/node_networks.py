@@ -18,13 +18,12 @@ from graphgps_kmip.model.feature_encoding import SparseDropout
 from graphgps_kmip.model.gps import States
 from graphgps_kmip.model.prediction_heads import OutputHead
 from graphgps_kmip.model.transformer_layers import LayerOutput
-from graphgps_kmip.mpnn.message_passing import PlainConv
-from graphgps_kmip.mpnn.summed_convolutions import SummedAPPNP, SummedGAT, SummedGCN
+from graphgps_kmip.mpnn.message_passing import PlainConv, SummedAPPNP, SummedGAT, SummedGCN
 from graphgps_kmip.networks.network_settings import NetworkPlan
 from graphgps_kmip.networks.network_stack import encoder, input_part, layers_width
 from graphgps_kmip.ops.context import GraphContext
 from graphgps_kmip.ops.host_copies import host_copy, remember
-from graphgps_kmip.ranges import DROPOUT, FRACTION, LAYERS, NATURAL, SOME_LAYERS, Choice
+from graphgps_kmip.ranges import DROPOUT, FRACTION, LAYERS, NATURAL, SOME_LAYERS
 from graphgps_kmip.registry import register
 
 NODE_HEADS = ("node", "inductive_node")
@@ -175,7 +174,6 @@ def sgformer(
     plan: NetworkPlan,
     attention_layers: Annotated[int, LAYERS] = 1,
     graph_weight: Annotated[float, FRACTION] = 0.8,
-    aggregate: Annotated[str, Choice(("add", "cat"))] = "add",
 ) -> nn.Module:
     """SGFormer of torch_geometric: attention_layers of linear attention next to gt.layers of GCN, on one graph.
 
@@ -194,7 +192,6 @@ def sgformer(
         gnn_num_layers=gt.layers,
         gnn_dropout=gt.dropout,
         graph_weight=graph_weight,
-        aggregate=aggregate,
     )
     return _build_model(plan, dim, NodeTransformer(network, dim_out == 1))
 
@@ -209,12 +206,10 @@ def polynormer(
     local_epochs: Annotated[int, NATURAL] = 100,
     in_dropout: Annotated[float, DROPOUT] = 0.15,
     beta: Annotated[float, FRACTION] = 0.9,
-    qk_shared: bool = True,
-    local_attn: bool = True,
 ) -> nn.Module:
     """Polynormer of torch_geometric: gt.layers local layers, then global ones from epoch local_epochs, on one graph.
 
-    Local layers are GAT, or GCN without local_attn, with gt.dropout; global ones have gt.attn_dropout, what the first
+    Local layers are GAT with gt.dropout; global ones have gt.attn_dropout, what the first
     layer reads in_dropout. Edge features, gt.batch_norm, gnn.act and gnn.layers_post_mp are not read.
     """
     gt, dim = plan.settings.gt, layers_width(plan.settings)
@@ -230,11 +225,10 @@ def polynormer(
         dropout=gt.dropout,
         heads=gt.n_heads,
         beta=beta,
-        local_attn=local_attn,
     )
     # torch_geometric 2.8.1 makes these for inputs as wide as one head, and stops in the global phase with more.
     network.global_attn = nn.ModuleList(
-        PolynormerAttention(dim, gt.n_heads, head_dim, beta, qk_shared=qk_shared, dropout=gt.attn_dropout)
+        PolynormerAttention(dim, gt.n_heads, head_dim, beta, qk_shared=True, dropout=gt.attn_dropout)
         for _ in range(global_layers)
     )
     del network.lin_in  # never called

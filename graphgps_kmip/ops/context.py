@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 
 from graphgps_kmip.errors import InputError
+from graphgps_kmip.ops.circular_convolution import SizeGroups
 from graphgps_kmip.ops.host_copies import host_copy, single_graph
-from graphgps_kmip.ops.size_groups import SizeGroups
 
 EDGE_SET_SUFFIX = "_edge_index"
 UNSORTED = (

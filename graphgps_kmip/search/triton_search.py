@@ -14,18 +14,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.triton_check import failure, is_installed, is_interpreting, power_above
 from graphgps_kmip.search.chunked import search_exact
 from graphgps_kmip.search.problem import SearchProblem
 
-# Low precision -> dtype and largest relative error (tensor cores cut float32 to tf32). "exact" screens nothing.
-PRECISIONS = {
-    "fp16": (torch.float16, 2**-11),
-    "bf16": (torch.bfloat16, 2**-8),
-    "tf32": (torch.float32, 2**-10),
-    "exact": (torch.float32, 0.0),
-}
+ROUNDING = 2**-11  # largest relative error of half precision, in which scores are screened
 LARGEST_K, LARGEST_DIM = 128, 256  # the K best, and a query in low precision, stay in registers
 PROGRAMS = 4 * 132  # tiles that keep the multiprocessors of a large card busy
 WORTH = 2**30  # query-key pairs from which on a search takes milliseconds, so that tile sizes are worth measuring
@@ -57,26 +50,20 @@ TILINGS = (
 )  # fmt: skip
 
 
-def search_triton(
-    problem: SearchProblem, precision: str = "fp16", tiling: Tiling | None = None
-) -> tuple[Tensor, Tensor]:
-    """Find the K largest inner products for each query; every precision gives the same exact answer.
+def search_triton(problem: SearchProblem, tiling: Tiling | None = None) -> tuple[Tensor, Tensor]:
+    """Find the K largest inner products for each query, exactly.
 
     With e = eps(dtype), each score is at least the true K-th largest minus 4 D e |q| max|k|. Returned scores do not
-    depend on precision and tiling. Of equal scores the lower index comes first; which of several equal K-th ones is
+    depend on the tiling. Of equal scores the lower index comes first; which of several equal K-th ones is
     returned is repeatable. Time: N M screened scores, fewer where norms differ. Memory: three copies of q and k.
 
     Args:
         problem (SearchProblem): the search problem, float32 or float64.
-        precision (str, optional): of the screening: "fp16" (fastest and no less accurate than "tf32"), "bf16", "tf32",
-            or "exact" (none). (default: "fp16")
         tiling (Tiling, optional): None: `choose_tiling`, or for large problems the fastest of `TILINGS`, which Triton
             measures at the first search of a class. (default: None)
 
     Shapes: returns index (H, N, K) int64 (-1: missing) and score (H, N, K) (-inf: missing).
     """
-    if precision not in PRECISIONS:
-        raise InputError(f"unknown precision {precision!r} of search_triton, allowed are {', '.join(PRECISIONS)}")
     from graphgps_kmip.search import triton_search_kernels as triton_kernels
 
     num_pairs = problem.num_heads * problem.q.size(1) * (problem.k.size(1) // problem.num_graphs)
@@ -85,7 +72,6 @@ def search_triton(
         tiling = choose_tiling(problem)
     kernel = tuned_kernel() if tiling is None else triton_kernels.search_kernel
     options = {} if tiling is None else tiling.sizes | tiling.options
-    dtype, rounding = PRECISIONS[precision]
     width = max(16, power_above(problem.q.size(-1)))
     q, norm_q, scale_q = _unit_scale(problem.q, per_row=True)
     k, norm_k, scale_k = _unit_scale(problem.k, per_row=False)
@@ -93,7 +79,7 @@ def search_triton(
     k = k.gather(1, order[..., None].expand_as(k))
     turned = [x.mT.contiguous() for x in (q, k)]
     q, k = (pad(x, (0, width - x.size(-1))) for x in (q, k))
-    low = [x.to(dtype) for x in (q, k)]
+    low = [x.half() for x in (q, k)]
     shape = (*q.shape[:2], problem.num_keys)
     index, score = q.new_empty(shape, dtype=torch.int64), q.new_empty(shape)
 
@@ -103,9 +89,8 @@ def search_triton(
     with torch.cuda.device_of(q):
         kernel[grid](
             q, k, *turned, *low, norm_q, norm_k, order.int(), problem.ptr_q.int(), problem.ptr_k.int(), index, score,
-            q.size(1), k.size(1), problem.num_graphs, problem.num_keys, *_error(rounding, width), size_class,
-            D=problem.q.size(-1), WIDTH=width, SLOTS=power_above(problem.num_keys), SCREEN=precision != "exact",
-            **options,
+            q.size(1), k.size(1), problem.num_graphs, problem.num_keys, *_error(width), size_class,
+            D=problem.q.size(-1), WIDTH=width, SLOTS=power_above(problem.num_keys), **options,
         )  # fmt: skip
     return index, score.mul_(scale_q).mul_(scale_k)
 
@@ -131,7 +116,7 @@ def tuned_kernel() -> Any:
     from graphgps_kmip.search.triton_search_kernels import search_kernel
 
     configs = [triton.Config(tiling.sizes, **tiling.options) for tiling in TILINGS]
-    return triton.autotune(configs, key=["size_class", "D", "SLOTS", "SCREEN"])(search_kernel)
+    return triton.autotune(configs, key=["size_class", "D", "SLOTS"])(search_kernel)
 
 
 def triton_not_supported_reasons(problem: SearchProblem) -> list[str]:
@@ -180,13 +165,13 @@ def _descending_norm(norm: Tensor, problem: SearchProblem) -> tuple[Tensor, Tens
     return norm.gather(1, order), order
 
 
-def _error(rounding: float, width: int) -> tuple[float, float]:
+def _error(width: int) -> tuple[float, float]:
     """Bounds on ``|screened - true|``, as factors of |q| |k| and of |q|, for rows scaled to norms in [1/2, 1).
 
     Both factors of a product are rounded, and tensor cores sum in truncated, not rounded, float32 (Fasi et al. 2021).
     Below 2^-14 the error of half precision is absolute, 2^-25: three times sqrt(256) of that at most.
     """
-    return 2 * rounding + rounding**2 + (width + 8) * 2**-21, 2**-19
+    return 2 * ROUNDING + ROUNDING**2 + (width + 8) * 2**-21, 2**-19
 
 
 def check_search(device: torch.device) -> None:

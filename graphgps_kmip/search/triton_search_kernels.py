@@ -10,8 +10,7 @@ import triton.language as tl
 def search_kernel(
     q, k, q_turned, k_turned, q_low, k_low, norm_q, norm_k, order, ptr_q, ptr_k, index, score,
     num_q, num_k, num_graphs, num_keys, relative_error, absolute_error, size_class, D: tl.constexpr,  # noqa: ARG001
-    WIDTH: tl.constexpr, SLOTS: tl.constexpr, SCREEN: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
-    STEP: tl.constexpr,
+    WIDTH: tl.constexpr, SLOTS: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, STEP: tl.constexpr,
 ):  # fmt: skip
     """Find the best keys of one tile of queries (program 0) and one head (program 1).
 
@@ -23,8 +22,8 @@ def search_kernel(
 
     num_q, num_k, num_graphs, num_keys are N, M, B, K. A low score has relative_error in units of the norms of its query
     and of the longest key left, absolute_error in units of the norm of its query. Problems of one size_class share what
-    autotune measures. WIDTH is D padded to a power of two >= 16, SLOTS K padded to one; without SCREEN every block is
-    scored in full; QUERIES of a tile, KEYS of a block, STEP blocks are screened between two decisions.
+    autotune measures. WIDTH is D padded to a power of two >= 16, SLOTS K padded to one; QUERIES of a tile, KEYS of a
+    block, STEP blocks are screened between two decisions.
     """
     head = tl.program_id(1).to(tl.int64)  # the offset of a head can pass 2^31, those inside it cannot
     q, q_low, q_turned = q + head * num_q * WIDTH, q_low + head * num_q * WIDTH, q_turned + head * num_q * D
@@ -45,15 +44,12 @@ def search_kernel(
     while alive:
         longest = tl.load(norm_k + head * num_k + first)
         margin = reach * (longest * relative_error + absolute_error)
-        hit = True
-        if SCREEN:
-            peak = _screen(q_low, k_low, rows, real, first, num_k, WIDTH, KEYS, STEP)
-            hit = _any(peak > worst - margin)
-        if hit:
+        peak = _screen(q_low, k_low, rows, real, first, num_k, WIDTH, KEYS, STEP)
+        if _any(peak > worst - margin):
             for block in range(STEP):
                 best, at = _visit(
                     q, k, q_turned, k_turned, q_low, k_low, rows, real, first + block * KEYS, end, num_q, num_k, margin,
-                    best, at, D, WIDTH, SLOTS, KEYS, SCREEN,
+                    best, at, D, WIDTH, SLOTS, KEYS,
                 )  # fmt: skip
             worst = tl.min(best, axis=1)
         first += STEP * KEYS
@@ -94,7 +90,7 @@ def _low_scores(q_low, k_low, rows, real, columns, inside, WIDTH: tl.constexpr):
     dims = tl.arange(0, WIDTH)
     queries = tl.load(q_low + rows[:, None] * WIDTH + dims[None, :], mask=real[:, None], other=0.0)
     keys = tl.load(k_low + columns[None, :] * WIDTH + dims[:, None], mask=inside[None, :], other=0.0)
-    return tl.dot(queries, keys, input_precision="tf32")
+    return tl.dot(queries, keys)
 
 
 @triton.jit
@@ -111,24 +107,20 @@ def _exact(q_turned, k_turned, rows, real, columns, inside, num_q, num_k, D: tl.
 @triton.jit
 def _visit(
     q, k, q_turned, k_turned, q_low, k_low, rows, real, first, end, num_q, num_k, margin, best, at,
-    D: tl.constexpr, WIDTH: tl.constexpr, SLOTS: tl.constexpr, KEYS: tl.constexpr, SCREEN: tl.constexpr,
+    D: tl.constexpr, WIDTH: tl.constexpr, SLOTS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
     """Insert what a block of keys adds to the best."""
     columns = first + tl.arange(0, KEYS)
     inside = columns < end
-    if SCREEN:
-        score = _low_scores(q_low, k_low, rows, real, columns, inside, WIDTH).to(best.dtype)
-        score = tl.where(inside[None, :], score, float("-inf"))
-        bound = tl.min(best, axis=1) - margin
-        if _any(tl.max(score, axis=1) > bound):  # most blocks of a group with a candidate have none
-            # more than can be present: nothing was found yet, or there are ties, which would all be scored one by one
-            if _any(tl.sum((score > bound[:, None]).to(tl.int32), axis=1) > SLOTS):
-                score = _exact(q_turned, k_turned, rows, real, columns, inside, num_q, num_k, D)
-                margin *= 0.0
-            best, at = _insert(score, margin, q, k, rows, real, first, inside, best, at, WIDTH, SLOTS, KEYS)
-    else:
-        score = _exact(q_turned, k_turned, rows, real, columns, inside, num_q, num_k, D)
-        best, at = _insert(score, margin * 0.0, q, k, rows, real, first, inside, best, at, WIDTH, SLOTS, KEYS)
+    score = _low_scores(q_low, k_low, rows, real, columns, inside, WIDTH).to(best.dtype)
+    score = tl.where(inside[None, :], score, float("-inf"))
+    bound = tl.min(best, axis=1) - margin
+    if _any(tl.max(score, axis=1) > bound):  # most blocks of a group with a candidate have none
+        # more than can be present: nothing was found yet, or there are ties, which would all be scored one by one
+        if _any(tl.sum((score > bound[:, None]).to(tl.int32), axis=1) > SLOTS):
+            score = _exact(q_turned, k_turned, rows, real, columns, inside, num_q, num_k, D)
+            margin *= 0.0
+        best, at = _insert(score, margin, q, k, rows, real, first, inside, best, at, WIDTH, SLOTS, KEYS)
     return best, at
 
 

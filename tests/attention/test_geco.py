@@ -20,10 +20,8 @@ from graphgps_kmip.attention.geco import (
     place_features,
 )
 from graphgps_kmip.ops import circular_convolution as convolution_module
-from graphgps_kmip.ops import size_groups
-from graphgps_kmip.ops.circular_convolution import can_sum, circular_convolution, gated_convolutions
+from graphgps_kmip.ops.circular_convolution import SizeGroups, can_sum, circular_convolution, gated_convolutions
 from graphgps_kmip.ops.native import unavailable_reason
-from graphgps_kmip.ops.size_groups import SizeGroups
 from tests.attention.contexts import context_of
 from tests.native.vector_units import VECTOR_UNITS
 
@@ -195,7 +193,7 @@ def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     if request.param == "sums" and unavailable_reason("direct_convolution") is not None:
         pytest.skip("no C compiler")
     monkeypatch.setattr(convolution_module, "SUM_PAIRS", 10**9 if request.param == "sums" else -1)
-    monkeypatch.setattr(size_groups, "CALL", 10**9 if request.param == "one block" else 0)
+    monkeypatch.setattr(convolution_module, "CALL", 10**9 if request.param == "one block" else 0)
 
 
 @pytest.mark.usefixtures("_way")

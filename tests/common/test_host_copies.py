@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.mpnn import GAT, GCN, summed_convolutions
+from graphgps_kmip.mpnn import GAT, GCN, message_passing
 from graphgps_kmip.mpnn.message_passing import replace_self_loops
 from graphgps_kmip.ops import host_copies
 from graphgps_kmip.ops.host_copies import (
@@ -122,7 +122,7 @@ def test_edges_that_an_evaluation_in_inference_mode_has_sorted_serve_training(
     layer: type[nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for numbers in (0, 2**60):  # lists of neighbours, and torch_geometric's passes over edges
-        monkeypatch.setattr(summed_convolutions, "MIN_NUMBERS", numbers)
+        monkeypatch.setattr(message_passing, "MIN_NUMBERS", numbers)
         edge_index, edge_attr = torch.tensor([[0, 1, 1], [1, 1, 2]]), torch.ones(3, 16)
         conv, x = layer(16), torch.randn(3, 16)
         with torch.inference_mode():

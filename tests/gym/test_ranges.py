@@ -83,7 +83,7 @@ def test_a_value_outside_is_refused_with_key_origin_and_what_is_allowed(key: str
     ("key", "value"),
     [
         ("gt.geco.filter_layers", "1000000000"),
-        ("gt.hyena.short_width", "1000000000"),
+        ("gt.geco.conv_width", "1000000000"),
         ("gt.bigbird.num_random_blocks", "1000000000"),
         ("spexphormer.eval_draws", "1000000000"),
         ("spexphormer.degree", "[1000000000]"),

@@ -9,9 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MessagePassing, SAGEConv
 
-from graphgps_kmip.mpnn import summed_convolutions
-from graphgps_kmip.mpnn.message_passing import PlainConv, replace_self_loops
-from graphgps_kmip.mpnn.summed_convolutions import SummedAPPNP, SummedGAT, SummedGCN, SummedGIN, SummedSAGE
+from graphgps_kmip.mpnn import message_passing
+from graphgps_kmip.mpnn.message_passing import (
+    PlainConv,
+    SummedAPPNP,
+    SummedGAT,
+    SummedGCN,
+    SummedGIN,
+    SummedSAGE,
+    replace_self_loops,
+)
 
 BASES = [
     GCNConv(4, 3),
@@ -48,7 +55,7 @@ def test_lists_give_the_results_and_gradients_of_torch_geometric(
     reference.load_state_dict(summed.state_dict())
     x, edge_index = torch.randn(5, 4, dtype=torch.float64), EDGES[edges]
     arguments = [x, edge_index] + [torch.randn(edge_index.size(1), 5).double()] * ("edge features" in name)
-    monkeypatch.setattr(summed_convolutions, "lists_pay", lambda *_: True)
+    monkeypatch.setattr(message_passing, "lists_pay", lambda *_: True)
     monkeypatch.setattr(MessagePassing, "propagate", None)  # of a convolution that has not run yet
     for conv in (type(summed), type(summed).__base__):
         monkeypatch.setattr(conv, "propagate", None, raising=False)  # the lists must not need it
@@ -68,8 +75,8 @@ def _passes(conv: nn.Module, x: Tensor, *edges: Tensor) -> list[Tensor]:
 def test_weights_with_gradients_and_explanations_take_the_way_of_torch_geometric(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(summed_convolutions, "MIN_NUMBERS", 0)
-    monkeypatch.setattr(summed_convolutions, "MIN_CHANNELS", 0)
+    monkeypatch.setattr(message_passing, "MIN_NUMBERS", 0)
+    monkeypatch.setattr(message_passing, "MIN_CHANNELS", 0)
     edge_index, weight = EDGES["some"], torch.rand(7, requires_grad=True)
     x = torch.randn(5, 4)
     SummedGCN(4, 3)(x, edge_index, weight).sum().backward()

@@ -35,7 +35,7 @@ def reached(model: nn.Module) -> set[str]:
     return {name for name, part in parts if all(p.grad is not None and p.grad.any() for p in part.parameters())}
 
 
-@pytest.mark.parametrize("options", [{}, {"aggregate": "cat", "attention_layers": 2}])
+@pytest.mark.parametrize("options", [{}, {"attention_layers": 2}])
 def test_a_loss_reaches_all_parameters_of_sgformer(options: dict[str, Any]) -> None:
     model = model_of("SGFormer", **options)
     cross_entropy(*model(graph())).backward()
@@ -43,9 +43,8 @@ def test_a_loss_reaches_all_parameters_of_sgformer(options: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("epoch", [0, 1, 2, 3, None])
-@pytest.mark.parametrize("options", [{}, {"local_attn": False, "qk_shared": False}])
-def test_the_global_layers_of_polynormer_learn_from_local_epochs_on(epoch: int | None, options: dict[str, Any]) -> None:
-    model, data = model_of("Polynormer", local_epochs=2, **options), graph()
+def test_the_global_layers_of_polynormer_learn_from_local_epochs_on(epoch: int | None) -> None:
+    model, data = model_of("Polynormer", local_epochs=2), graph()
     data.epoch = epoch
     cross_entropy(*model(data)).backward()
     is_global = epoch is None or epoch >= 2  # None: a training that counts no epochs

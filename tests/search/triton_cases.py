@@ -13,7 +13,7 @@ from torch import Tensor
 
 from graphgps_kmip.search import SearchProblem, triton_search
 from graphgps_kmip.search import triton_search_kernels as triton_kernels
-from graphgps_kmip.search.triton_search import PRECISIONS, Tiling, search_triton
+from graphgps_kmip.search.triton_search import Tiling, search_triton
 from tests.search.problems import Ragged, check_answer, ragged
 from tests.search.triton_runs import DEVICE, INTERPRETING
 
@@ -22,17 +22,15 @@ SMALL = Tiling(queries=16, keys=16, step=1, warps=1)
 RAGGED = [9, 0, 5, 1, 4, 20], [9, 3, 40, 2, 0, 20]  # no queries, no keys, graphs smaller than K, one of three blocks
 
 
-def search_one_graph(
-    q: Tensor, k: Tensor, num_keys: int, precision: str = "fp16", tiling: Tiling | None = SMALL
-) -> tuple[Tensor, Tensor]:
+def search_one_graph(q: Tensor, k: Tensor, num_keys: int, tiling: Tiling | None = SMALL) -> tuple[Tensor, Tensor]:
     problem = SearchProblem.of(q.to(DEVICE), k.to(DEVICE), None, None, num_keys)
-    index, score = search_triton(problem, precision, tiling)
+    index, score = search_triton(problem, tiling)
     return index.cpu(), score.cpu()
 
 
-def check(q: Tensor, k: Tensor, num_keys: int, precision: str = "fp16", tiling: Tiling | None = SMALL) -> Tensor:
+def check(q: Tensor, k: Tensor, num_keys: int, tiling: Tiling | None = SMALL) -> Tensor:
     """Compare with brute force, with the tolerance of the contract relative to |q| max|k|; return the index."""
-    index, score = search_one_graph(q, k, num_keys, precision, tiling)
+    index, score = search_one_graph(q, k, num_keys, tiling)
     exact = Ragged(q.double(), k.double(), [q.size(1)], [k.size(1)])
     bound = exact.q.norm(dim=-1).amax() * exact.k.norm(dim=-1).amax()
     check_answer(exact, num_keys, index, score, 4 * q.size(-1) * torch.finfo(q.dtype).eps * max(1.0, bound.item()))
@@ -40,23 +38,15 @@ def check(q: Tensor, k: Tensor, num_keys: int, precision: str = "fp16", tiling: 
 
 
 @pytest.mark.parametrize(
-    ("precision", "integers", "dtype"),
-    [
-        *(pytest.param(precision, False, torch.float32, marks=thorough) for precision in PRECISIONS),
-        ("fp16", True, torch.float32),
-        pytest.param("exact", True, torch.float32, marks=thorough),
-        ("fp16", False, torch.float64),
-        pytest.param("exact", False, torch.float64, marks=thorough),
-    ],
+    ("integers", "dtype"),
+    [pytest.param(False, torch.float32, marks=thorough), (True, torch.float32), (False, torch.float64)],
 )
-def test_every_precision_equals_brute_force_on_ragged_graphs(
-    precision: str, integers: bool, dtype: torch.dtype
-) -> None:
+def test_it_equals_brute_force_on_ragged_graphs(integers: bool, dtype: torch.dtype) -> None:
     problem = ragged(*RAGGED, num_heads=2, seed=1, integers=integers)
     rounded = Ragged(problem.q.to(dtype).double(), problem.k.to(dtype).double(), *RAGGED)
     ptrs = [ptr.to(DEVICE) for ptr in problem.ptrs]
     searched = SearchProblem.of(rounded.q.to(DEVICE, dtype), rounded.k.to(DEVICE, dtype), *ptrs, 4)
-    index, score = search_triton(searched, precision, SMALL)
+    index, score = search_triton(searched, SMALL)
     check_answer(rounded, 4, index.cpu(), score.cpu(), tolerance=1e-6 if dtype == torch.float32 else 1e-14)
 
 
@@ -68,11 +58,11 @@ def test_sizes_that_are_no_powers_of_two_are_padded_without_a_trace(num_keys: in
 
 
 @thorough
-def test_scores_are_the_same_bit_for_bit_whatever_the_precision_and_the_tiling() -> None:
+def test_scores_are_the_same_bit_for_bit_whatever_the_tiling() -> None:
     q, k = torch.randn(1, 18, 5), torch.randn(1, 70, 5)
     first = search_one_graph(q, k, 4)
-    for precision, tiling in (("fp16", Tiling(32, 64, 1, 1)), ("bf16", Tiling(16, 16, 3, 1)), ("exact", SMALL)):
-        for expected, scores in zip(first, search_one_graph(q, k, 4, precision, tiling), strict=True):
+    for tiling in (Tiling(32, 64, 1, 1), Tiling(16, 16, 3, 1)):
+        for expected, scores in zip(first, search_one_graph(q, k, 4, tiling), strict=True):
             assert torch.equal(scores, expected)
 
 
@@ -89,23 +79,19 @@ def blocks_of(*scores: float) -> tuple[Tensor, Tensor]:
     return torch.tensor([[[1.0, 0.0]]]), k
 
 
-low_precisions = pytest.mark.parametrize(
-    ("precision", "step"), [("fp16", 2**-10), pytest.param("bf16", 2**-7, marks=thorough)]
-)
+STEP = 2**-10  # from 1 to the next number of half precision
 
 
-@low_precisions
-def test_keys_that_low_precision_cannot_tell_apart_are_told_apart(precision: str, step: float) -> None:
+def test_keys_that_low_precision_cannot_tell_apart_are_told_apart() -> None:
     # both round to 1: without a margin the second would not be seen
-    q, k = blocks_of(1 + 0.4 * step, 1 + 0.45 * step)
-    assert check(q, k, 1, precision).item() == 16
+    q, k = blocks_of(1 + 0.4 * STEP, 1 + 0.45 * STEP)
+    assert check(q, k, 1).item() == 16
 
 
-@low_precisions
-def test_a_candidate_is_kept_for_its_exact_score_and_not_for_its_low_one(precision: str, step: float) -> None:
-    # the last two both round up to 1 + step: by its low score the first of them could not be passed by the other
-    q, k = blocks_of(0.5, 1 + 0.6 * step, 1 + 0.7 * step)
-    assert check(q, k, 1, precision).item() == 32
+def test_a_candidate_is_kept_for_its_exact_score_and_not_for_its_low_one() -> None:
+    # the last two both round up to 1 + STEP: by its low score the first of them could not be passed by the other
+    q, k = blocks_of(0.5, 1 + 0.6 * STEP, 1 + 0.7 * STEP)
+    assert check(q, k, 1).item() == 32
 
 
 def test_equal_scores_come_by_rising_index() -> None:

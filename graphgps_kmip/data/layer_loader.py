@@ -104,13 +104,7 @@ class LayerLoader(NodeBatchLoader):
         world_size: int = 1,
     ) -> None:
         super().__init__(seed, shuffle, num_workers, rank, world_size)
-        layers = scores.layers[: len(sampling.degrees)]
-        if len(layers) < len(sampling.degrees):
-            raise InputError(f"spexphormer.degree: {len(sampling.degrees)} layers, and scores of {len(layers)} only")
-        if layers[0].num_nodes != graph.num_nodes:
-            raise InputError(
-                f"scores of {layers[0].num_nodes} nodes for a graph of {graph.num_nodes}: give those of this graph"
-            )
+        layers = scores.layers[: len(sampling.degrees)]  # enough, and of this graph: see `check_scores`
         self.graph, self.split, self.layers, self.sampling = graph, split, layers, sampling
         self.nodes = graph[f"{split}_mask"].nonzero().squeeze(1).numpy()
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.edge_sampling import KERNEL, draw_edges
+from graphgps_kmip.data.node_loader import NodeBatchLoader
 from graphgps_kmip.data.score_file import AttentionScores
-from graphgps_kmip.data.worker_processes import NodeBatchLoader
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.native import load, pointer, unavailable_reason
 

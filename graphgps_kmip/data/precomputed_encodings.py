@@ -6,28 +6,34 @@ import copy
 import hashlib
 import json
 import logging
+import multiprocessing
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch_geometric.data import Data
 
 from graphgps_kmip import __version__
 from graphgps_kmip.common.file_lock import locked
+from graphgps_kmip.common.forked_work import begin_worker, load_scipy
+from graphgps_kmip.common.progress import terminal_bar
 from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain
 from graphgps_kmip.data.dataset import GraphDataset, hash_attribute
 from graphgps_kmip.data.file_errors import graph_at, naming_disk
 from graphgps_kmip.data.raw_files import file_sum
-from graphgps_kmip.data.worker_processes import cores, map_in_order
 from graphgps_kmip.errors import DataError, InputError
 
 log = logging.getLogger(__name__)
@@ -306,3 +312,57 @@ def _write(part: Path, key: Mapping[str, Any], packs: Iterable[Packed]) -> None:
         "seconds": round(time.perf_counter() - start, 3),
     }
     (part / PROVENANCE).write_text(json.dumps(provenance, indent=2) + "\n")
+
+
+Result = TypeVar("Result")
+_work: Callable[[range], object]
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def map_in_order(
+    title: str, work: Callable[[range], Result], chunks: Sequence[range], num_workers: int
+) -> Iterator[Result]:
+    """Yield ``work(chunk)`` of each chunk, in the order of the chunks.
+
+    Args:
+        title: of the progress bar.
+        work: a function; where processes cannot be forked, one that can be pickled, too.
+        chunks: ranges of numbers; the bar counts these.
+        num_workers: processes; a single one, or a single chunk, is worked on in this process with all its threads.
+    """
+    workers = min(num_workers, len(chunks))
+    with terminal_bar(desc=title, total=sum(map(len, chunks))) as bar:
+        results = map(work, chunks) if workers <= 1 else _map_over_processes(title, work, chunks, workers)
+        for chunk, result in zip(chunks, results, strict=True):
+            bar.update(len(chunk))
+            yield result
+
+
+def _map_over_processes(
+    title: str, work: Callable[[range], Result], chunks: Sequence[range], workers: int
+) -> Iterator[Result]:
+    load_scipy()
+    kind = "fork" if "fork" in multiprocessing.get_all_start_methods() else None  # forked, they need no copy of data
+    with ProcessPoolExecutor(workers, multiprocessing.get_context(kind), _start_worker, (work,)) as pool:
+        try:
+            yield from pool.map(_call, chunks)
+        except BrokenProcessPool as error:
+            raise InputError(
+                f"{title}: one of {workers} processes was killed; it may have needed more memory: give it fewer cores, "
+                "as by `taskset -c 0 python main.py ...`, which takes fewer processes"
+            ) from error
+
+
+def _start_worker(work: Callable[[range], object]) -> None:
+    global _work
+    _work = work
+    begin_worker()
+    threadpool_limits(1)  # BLAS has threads of its own
+
+
+def _call(chunk: range) -> object:
+    return _work(chunk)

@@ -104,7 +104,7 @@ def test_a_killed_process_is_told_as_such(rings: Rings) -> None:
 BLAS = """
 import json
 from threadpoolctl import threadpool_info
-from graphgps_kmip.data.worker_processes import map_in_order
+from graphgps_kmip.data.precomputed_encodings import map_in_order
 
 def work(chunk):
     import scipy.linalg

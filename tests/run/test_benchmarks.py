@@ -18,11 +18,10 @@ from run.bench.tree import BallTree
 from torch_geometric.graphgym.config import cfg, set_cfg
 
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
-from graphgps_kmip.experiments.manifest import load_manifest
+from tests.experiments.repository import EXPERIMENTS
 from tests.reference import ball_tree as reference
 from tests.search.problems import Ragged, check_answer
 
-EXPERIMENTS = load_manifest(Path(__file__).parents[2] / "run" / "experiments")
 NUMBERS = (2, 3, 4, 5, 17, 19, 20, 30, 31, 32)
 EFFICIENCY = [experiment for experiment in EXPERIMENTS.values() if experiment.number in NUMBERS]
 TINY: list[tuple[ModuleType, str]] = [

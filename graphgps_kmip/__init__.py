@@ -11,12 +11,21 @@ from typing import Any
 __version__ = "0.1.0"
 
 _LAZY = {  # name -> module that has it, loaded when it is first used
+    "AddEncoding": "graphgps_kmip.encoding",
+    "AttentionGraph": "graphgps_kmip.attention",
+    "DatasetRecord": "graphgps_kmip.data",
+    "EdgeEncoding": "graphgps_kmip.encoding",
+    "GraphContext": "graphgps_kmip.attention",
+    "InputError": "graphgps_kmip.errors",
+    "NodeEncoding": "graphgps_kmip.encoding",
+    "Range": "graphgps_kmip.ranges",
     "batch_of": "graphgps_kmip.networks.create_model",
     "create_model": "graphgps_kmip.networks.create_model",
     "load_model": "graphgps_kmip.gym.trained",
     "predict": "graphgps_kmip.gym.predictions",
     "register": "graphgps_kmip.registry",
     "register_attention": "graphgps_kmip.registry",
+    "register_dataset": "graphgps_kmip.data",
 }
 __all__ = ["__version__", *_LAZY]
 

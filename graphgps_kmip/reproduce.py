@@ -24,9 +24,16 @@ from typing import TYPE_CHECKING
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.environment import installed, own_files, reproduce_command
 from graphgps_kmip.errors import ManifestError, is_users, one_line
-from graphgps_kmip.experiments.chosen_settings import check_searched, with_choices
 from graphgps_kmip.experiments.experiment_spec import Experiment
-from graphgps_kmip.experiments.hyperparameter_search import ENGINES, EQUAL, TRIALS, run_search, runner_of
+from graphgps_kmip.experiments.hyperparameter_search import (
+    ENGINES,
+    EQUAL,
+    TRIALS,
+    check_searched,
+    run_search,
+    runner_of,
+    with_choices,
+)
 from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Setup, run_jobs, summary
 from graphgps_kmip.experiments.jobs import (
     Job,
@@ -87,7 +94,8 @@ def run(args: argparse.Namespace) -> int:
         return run_searches(args)
     jobs = timings(args) if args.timing else select_jobs(args)
     if args.slurm or args.slurm_dry_run:
-        return run_on_slurm(jobs, place(args), args)
+        run_on_slurm(jobs, place(args), args)
+        return 0
     print(plan_summary(args.ids, with_pending_needs(jobs)), flush=True)
     results = run_jobs(jobs, setup(args), sys.stdout)
     print(summary(results))
@@ -373,8 +381,7 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE[,KEY=VALUE]",
-        help="on a cluster, with these options of sbatch, such as partition=gpu,gres=gpu:1,time=24:00:00; "
-        "executor=local tries it on this machine",
+        help="on a cluster, with these options of sbatch, such as partition=gpu,gres=gpu:1,time=24:00:00",
     )
     parser.add_argument("--nodes", type=_positive, metavar="N", help="with --slurm: nodes of each training")
     parser.add_argument(

@@ -20,13 +20,15 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip import create_model
 from graphgps_kmip.common.atomic_write import write_json
 from graphgps_kmip.encoding.rrwp import RRWP
-from graphgps_kmip.expressivity.magnitude_cases import scale_changes
 from graphgps_kmip.expressivity.seg_wl import Graph, gd_wl, separated_by
 from graphgps_kmip.expressivity.theorem import Pair, standard_pairs
+from graphgps_kmip.ops.row_layers import NORM_LAYERS
 
 KSTEPS = 8
 WALKS = RRWP(ksteps=KSTEPS, channels="K+1", precision="float64")
 TOLERANCE = 1e-9  # relative, float64; sums in another order differ by 1e-14
+SCALES = (0.1, 3.0, 10.0)  # of proposition E.3
+SCALED_NORMS = {"LN": "layer_norm", "RMSN": "rms_norm", "AdaRMSN": "ada_rms_norm"}
 SETTINGS = {
     "dataset.node_encoder_name": "TypeDictNode",
     "dataset.node_encoder_num_types": 1,
@@ -70,6 +72,21 @@ def is_plain(graph: Graph) -> bool:
     """Return whether a graph has no features and no directions."""
     edges = set(map(tuple, graph.edge_index.T.tolist()))
     return graph.x is None and graph.edge_attr is None and edges == {(v, u) for u, v in edges}
+
+
+def scale_changes(dim: int = 16, seed: int = 0) -> dict[str, float]:
+    """Return the largest relative change of each norm's output when its input is scaled by `SCALES`; see AdaRMSN."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(64, dim, generator=generator, dtype=torch.float64)
+    changes = {}
+    for name, key in SCALED_NORMS.items():
+        norm = NORM_LAYERS[key](dim).double()
+        with torch.no_grad():
+            for parameter in norm.parameters():
+                parameter.copy_(torch.randn(dim, generator=generator, dtype=torch.float64))
+            y = norm(x)
+            changes[name] = max(float((norm(scale * x) - y).abs().max() / y.abs().max()) for scale in SCALES)
+    return changes
 
 
 def results() -> dict[str, Any]:

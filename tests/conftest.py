@@ -25,7 +25,9 @@ from tests.native.vector_units import EMULATED
 def pytest_configure() -> None:
     # a script that runs the tests in its background has SIGINT ignored, and what the tests interrupt would go on
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+    # for the processes that tests start; in a container that wants no compiled modules, each would compile this package
+    os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     torch.set_num_threads(1)  # the tests are small: more threads only wait for each other, and for a busy machine
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
 import shutil
 import sys
@@ -65,55 +64,12 @@ def test_a_start_that_waited_for_the_lock_of_another_leaves_its_finished_run_as_
     }
 
 
-@pytest.mark.parametrize(
-    "lost", [("curves.png", "attention.npz", "attention.png"), ("curves.png",), ("attention.png",)]
-)
-def test_pictures_that_an_interruption_cost_are_made(lost: tuple[str, ...], out: Path) -> None:
-    run_dir = out / "digits-kmip" / "0"
-    record = (run_dir / "record.json").read_bytes()
-    for name in lost:
-        (run_dir / name).unlink()
-    times = {path: path.stat().st_mtime_ns for path in run_dir.iterdir() if path.suffix == ".png"}
-    assert run(out, "optim.max_epoch", "2") == 0
-    for name in ("curves.png", "attention.npz", "attention.png"):
-        assert (run_dir / name).stat().st_size > 0
-    assert {path: path.stat().st_mtime_ns for path in times} == times
-    assert (run_dir / "record.json").read_bytes() == record
-
-
-def test_a_finished_run_whose_data_and_checkpoints_are_gone_is_still_finished(
-    out: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_dir = out / "digits-kmip" / "0"
-    for path in (*(run_dir / "ckpt").iterdir(), *run_dir.glob("attention.*"), run_dir / "curves.png"):
-        path.unlink()
-    assert run(out, "optim.max_epoch", "2") == 0
-    assert "its last checkpoint is gone" in capsys.readouterr().out
-    assert (run_dir / "curves.png").exists()
-
-
-NAMES = {
-    "leads out": (["name_tag", "../../x"], "name_tag"),
-    "a control character": (["name_tag", '"a\\nb"'], "name_tag"),
-    "300 characters": (["name_tag", "x" * 300], "name_tag"),
-    "the config is absolute": (["cfg_dest", "/tmp/config.yaml"], "cfg_dest"),
-    "the config has no name": (["cfg_dest", '""'], "cfg_dest"),
-    "the config over the record": (["cfg_dest", "record.json"], "cfg_dest"),
-    "a split that is a path": (["run_multiple_splits", "['../x']"], "run_multiple_splits"),
-    "a split below 0": (["run_multiple_splits", "[-1]"], "run_multiple_splits"),
-}
-
-
-@pytest.mark.parametrize("flags", [(), ("--dry-run",)], ids=["run", "dry run"])
-@pytest.mark.parametrize("case", NAMES)
+@pytest.mark.parametrize(("key", "value"), [("name_tag", "../../x"), ("cfg_dest", "/tmp/config.yaml")])
 def test_a_name_that_leads_out_of_its_folder_is_refused_before_anything_is_written(
-    case: str, flags: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    key: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    argv, key = NAMES[case]
-    assert run(tmp_path / "a" / "b", *argv, flags=flags) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert key in error
+    assert run(tmp_path / "a" / "b", key, value) == 2
+    assert f"{key}: expected a plain name" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -188,7 +144,6 @@ def test_a_full_disk_is_one_line_with_the_file_and_earlier_runs_are_unchanged(
     assert not list(out.rglob("*.tmp"))
     assert run(out, *argv) == 0  # and once there is room, the same command ends well
     assert json.loads((out / "digits-kmip/agg/test/best.json").read_text())["runs"] == 3
-    assert (out / "digits-kmip/5/curves.png").exists()
 
 
 @pytest.mark.slow
@@ -208,21 +163,3 @@ def test_a_limit_on_file_sizes_ends_a_run_in_one_line_at_whichever_file_is_first
     assert len(lines) == 1
     assert "File too large" in lines[0]
     assert "Traceback" not in done.stderr
-
-
-def test_a_log_that_cannot_be_written_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from graphgps_kmip.gym.experiment import RunLog
-
-    def flush(handler: RunLog) -> None:
-        if (tmp_path / "digits-kmip/0/train/stats.json").exists():
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        logging.StreamHandler.flush(handler)
-
-    monkeypatch.setattr(RunLog, "flush", flush)
-    assert run(tmp_path, *NO_CHECKPOINT) == 2
-    error = capsys.readouterr().err
-    assert [line for line in error.splitlines() if line.startswith("error: ")] == error.splitlines()[-1:]
-    assert "Traceback" not in error
-    assert "logging.log: No space left on device; make room" in error

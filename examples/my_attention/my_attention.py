@@ -4,8 +4,7 @@ import torch
 from torch import nn
 from torch_geometric.utils import scatter
 
-from graphgps_kmip import register
-from graphgps_kmip.attention import AttentionGraph, GraphContext
+from graphgps_kmip import AttentionGraph, GraphContext, register
 
 
 @register("attention", "Linear")

@@ -5,8 +5,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import from_networkx
 
-from graphgps_kmip.data import DatasetRecord
-from graphgps_kmip.gym import register_dataset
+from graphgps_kmip import DatasetRecord, register_dataset
 
 
 def load(root):

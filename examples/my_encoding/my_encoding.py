@@ -4,8 +4,7 @@ import numpy as np
 import torch
 from torch_geometric.utils import remove_self_loops, to_scipy_sparse_matrix, to_undirected
 
-from graphgps_kmip.encoding import NodeEncoding
-from graphgps_kmip.registry import register
+from graphgps_kmip import NodeEncoding, register
 
 
 @register("encoding", "Clustering")

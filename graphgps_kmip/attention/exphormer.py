@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from graphgps_kmip.attention.head_arguments import check_dropout, check_least, describe, dim_per_head, split_heads
 from graphgps_kmip.errors import InputError
@@ -22,6 +23,7 @@ from graphgps_kmip.registry import register
 logger = logging.getLogger(__name__)
 
 EXPANDER = "expander"  # name of the edge set
+FEW_COLUMNS = 8  # times as many channels at least: else their product takes about as long as that of the channels
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,16 +32,28 @@ class ExphormerState:
 
     Args:
         edges (Tensor): source, target, and row of ``features``, sorted by target.
-        features (Tensor): one row per real edge, one for all expander edges, two per virtual node of a graph.
+        features (Tensor): one row per real edge, one for all expander edges, two per virtual node of a graph; with a
+            mixture, vectors of which the rows are sums: those of a linear encoder of few columns, and the others.
         virtual (Tensor): features of the virtual nodes; virtual node v of graph g is row ``v * B + g`` here and node
             ``N + v * B + g`` in ``edges``.
 
-    Shapes: edges (3, E), features (R, C), virtual (V * B, C).
+        mixture (Tensor, optional): rows are ``mixture @ features``; None: they are the features. (default: None)
+
+    Shapes: edges (3, E), features (R, C) or (F, C), virtual (V * B, C), mixture (R, F).
     """
 
     edges: Tensor
     features: Tensor
     virtual: Tensor
+    mixture: Tensor | None = None
+
+    def map_rows(self, dtype: torch.dtype, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
+        """Return the rows, or a linear map of them, (R, C)."""
+        features = self.features.to(dtype)
+        if self.mixture is None:
+            return features if weight is None else linear(features, weight, bias)
+        rows = self.mixture.to(dtype) @ (features if weight is None else linear(features, weight))
+        return rows if bias is None else rows + bias
 
 
 class ExphormerStart(nn.Module):
@@ -63,8 +77,14 @@ class ExphormerStart(nn.Module):
             features.append(rows_of_set)
             num_rows += len(rows_of_set)
         virtual = self.virtual.weight.repeat_interleave(context.num_graphs, 0) if self.num_virt_node else nothing
-        edges = torch.cat(edges, 1)
-        return ExphormerState(edges[:, edges[1].argsort(stable=True)], torch.cat(features), virtual)
+        edges, mixture = torch.cat(edges, 1), None
+        encoder, columns = getattr(features[:2][-1], "linear_columns", (None, None))  # real edges are the first set
+        if encoder is not None and FEW_COLUMNS * columns.size(1) <= self.dim:
+            columns = torch.cat([columns, columns.new_ones(len(columns), 1)], 1)  # the last one for the bias
+            others = torch.cat(features[2:] or [nothing])
+            features = [encoder.weight.T, encoder.bias[None], others]
+            mixture = torch.block_diag(columns, torch.eye(len(others), dtype=columns.dtype, device=columns.device))
+        return ExphormerState(edges[:, edges[1].argsort(stable=True)], torch.cat(features), virtual, mixture)
 
     def _sets(self, context: GraphContext) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yield edge_index (2, E), row of each edge among the set's features (E,), and these features (R, C)."""
@@ -150,7 +170,7 @@ class ExphormerAttention(nn.Module):
             return self(x, context, state)[0]
         nodes = torch.cat([x, state.virtual])  # (M, C)
         q, k, v = (split_heads(linear(nodes), self.num_heads) for linear in (self.query, self.key, self.value))
-        e = split_heads(self.edge(state.features.to(x.dtype)), self.num_heads)
+        e = split_heads(state.map_rows(x.dtype, self.edge.weight, self.edge.bias), self.num_heads)
         out = clamped_attention(q, k, v, e, state.edges, self.dropout if self.training else 0.0).flatten(1)
         return out[: len(x)], replace(state, virtual=out[len(x) :])
 
@@ -193,13 +213,13 @@ class ExpanderMessages(nn.Module):
     def forward(self, x: Tensor, context: GraphContext, state: ExphormerState) -> tuple[Tensor, ExphormerState]:
         """Return new node features, and the state with the new edge features."""
         edge_index, row = state.edges[:2], state.edges[2]
-        old = state.features.to(x.dtype)[row]  # (E, C)
+        old = state.map_rows(x.dtype)[row]  # (E, C)
         encoding = () if getattr(self.conv, "gate", None) is None else (context.encoding,)
         x, new = self.conv(x, edge_index, old, *encoding)
         if new is old:
             return x, state
         edges = torch.cat([edge_index, torch.arange(len(new), device=new.device)[None]])
-        return x, replace(state, edges=edges, features=old + self.dropout(new - old))
+        return x, replace(state, edges=edges, features=old + self.dropout(new - old), mixture=None)
 
 
 GRAPH_EDGE, EXPANDER_EDGE, SELF_LOOP = 0, 1, 2

@@ -16,18 +16,13 @@ from graphgps_kmip.errors import ResultsError
 TEMPORARY = ".tmp"  # ends the name of a file that is being written
 
 
-def temporary_ending() -> str:
-    """Return what is appended to a file's name while it is written, different for each writer."""
-    return f".{secrets.token_hex(4)}{TEMPORARY}"
-
-
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path for the block to write, which is then forced to disk and renamed to `path`.
 
     After an error `path` is as it was. Of processes that write one file at once the last one to end wins.
     """
-    temporary = path.with_name(path.name + temporary_ending())
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY}")  # different for each writer
     try:
         yield temporary
         with open(temporary, "rb+") as file:

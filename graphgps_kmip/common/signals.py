@@ -1,4 +1,4 @@
-"""Signals (Ctrl-C, SIGTERM, SIGHUP) that trainings and job runners note; logs that a full disk or ``| head`` ends."""
+"""Signals (Ctrl-C, SIGTERM, SIGHUP) that trainings and job runners note; a log on the screen that ``| head`` ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import signal
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
 from types import FrameType
 
 # `timeout` and some schedulers signal a process and then its whole group: the second signal is an echo, not an order.
@@ -58,7 +57,7 @@ class StopSignals:
             raise Stopped
 
     def order(self) -> int:
-        """Return, once, what to send to the children: SIGINT after the first signal, SIGKILL after a further one."""
+        """Return, once, what to send to the children: SIGTERM after the first signal, SIGKILL after a further one."""
         order = self._order  # the handler may run between any two steps: it alone writes this one
         if order == self._sent:
             return 0
@@ -72,7 +71,7 @@ class StopSignals:
 
     def _note(self, signum: int, _frame: FrameType | None) -> None:
         if not self.signum:
-            self.signum, self._noted_at, self._order = signum, time.monotonic(), signal.SIGINT
+            self.signum, self._noted_at, self._order = signum, time.monotonic(), signal.SIGTERM
         elif time.monotonic() - self._noted_at > ECHO_SECONDS:
             if self.forward:
                 self._order = signal.SIGKILL
@@ -81,25 +80,8 @@ class StopSignals:
                 os.kill(os.getpid(), signum)
 
 
-class LogUntilError(ABC, logging.Handler):
-    """Base of logs that end at the first error of the operating system, which `ended` handles."""
-
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name that logging calls)
-        """Remove this log after an error of the operating system."""
-        error = sys.exc_info()[1]
-        if not isinstance(error, OSError):
-            super().handleError(record)
-            return
-        logging.root.removeHandler(self)
-        self.ended(error)
-
-    @abstractmethod
-    def ended(self, error: OSError) -> None:
-        """Do what is to be done about `error`."""
-
-
-class ScreenLog(LogUntilError, logging.StreamHandler):
-    """Standard output as a log: it ends silently in ``main.py ... | head``, at any other error with one line."""
+class ScreenLog(logging.StreamHandler):
+    """Standard output as a log, which ends silently where nobody reads it any more, as in ``main.py ... | head``."""
 
     def __init__(self, formatter: logging.Formatter | None = None) -> None:
         super().__init__(sys.stdout)
@@ -112,16 +94,14 @@ class ScreenLog(LogUntilError, logging.StreamHandler):
         with tqdm.external_write_mode(sys.stdout):
             super().emit(record)
 
-    def ended(self, error: OSError) -> None:
-        """Log no more to the screen."""
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (the name that logging calls)
+        """Log no more to the screen after an error of the operating system."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+            return
+        logging.root.removeHandler(self)
         logging.root.addHandler(logging.NullHandler())  # without any, logging makes one for standard error
         close_screen()
-        if not isinstance(error, BrokenPipeError):
-            print(
-                f"warning: standard output cannot be written ({error.strerror}): from now on the log is only in the "
-                "logging.log of each run",
-                file=sys.stderr,
-            )
 
 
 def log_to_screen() -> None:

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.compat.foreign_keys import GRIT, SPEXPHORMER, Code, Setting, find_estimator, translate_foreign
+from graphgps_kmip.compat.key_translation import GRIT, SPEXPHORMER, Code, Setting, find_estimator, translate_foreign
 from graphgps_kmip.compat.ppgt_keys import PPGT
 from graphgps_kmip.errors import ConfigError
 

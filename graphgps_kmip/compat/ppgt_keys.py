@@ -10,7 +10,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from graphgps_kmip.compat.foreign_keys import Code
+from graphgps_kmip.compat.key_translation import Code
 from graphgps_kmip.errors import ConfigError
 
 NETWORK = "BaseGraphNet"

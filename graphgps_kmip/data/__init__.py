@@ -20,7 +20,7 @@ from graphgps_kmip.data.dataset_record import (
     find_title,
     mismatches,
     published_rows,
-    register,
+    register_dataset,
 )
 from graphgps_kmip.data.loaders import GraphLoader, make_loaders
 from graphgps_kmip.data.node_loader import NodeLoader, Sampling
@@ -55,9 +55,9 @@ __all__ = [
     "make_loaders",
     "open_dataset",
     "random_split",
-    "register",
+    "register_dataset",
 ]
 
 for _family in sorted(module.name for module in pkgutil.iter_modules(sets.__path__)):
     for _record in import_module(f"{sets.__name__}.{_family}").RECORDS:
-        register(_record)
+        register_dataset(_record)

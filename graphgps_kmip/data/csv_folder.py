@@ -14,7 +14,6 @@ No table has a header, each may be ``.csv.gz``, and a split folder may have one 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -44,13 +43,6 @@ WHOLE = ("num-node-list", "num-edge-list", "edge")
 REQUIRED = (*WHOLE, "node-feat")
 
 
-class Table(NamedTuple):
-    """A table with its file, for errors."""
-
-    file: Path
-    values: np.ndarray  # (rows, columns)
-
-
 def read_tables(index: Path) -> list[Data]:
     """Return the graphs of the tables next to ``num-node-list.csv``, the file ``index``.
 
@@ -60,13 +52,14 @@ def read_tables(index: Path) -> list[Data]:
     files = {name: file for name in ROWS for file in _files(folder, name)}
     _check_names(folder, files)
     tables = {name: _read(file, whole=name in WHOLE) for name, file in files.items()}
-    sizes = {name: tables[name].values[:, 0] for name in WHOLE[:2]}
-    for name, (unit, counts) in ROWS.items():
-        if name in tables:
-            number = len(sizes[counts]) if unit == "graph" else int(sizes[counts].sum())
-            tables[name] = _check_rows(tables[name], number, unit, files[counts].name)
-    _check_edges(tables["edge"], sizes["num-node-list"], sizes["num-edge-list"])
-    graphs = list(table_graphs({name: table.values for name, table in tables.items()}, one_way=True))
+    for name, table in tables.items():
+        unit, counts = ROWS[name]
+        number = len(tables[counts]) if unit == "graph" else int(tables[counts][:, 0].sum())
+        if len(table) != number:
+            rows = f"{len(table):,} rows for {number:,} {unit}s ({files[counts].name})"
+            raise DataError(f"{files[name]}: {rows}: give each {unit} one row")
+    _check_edges(files["edge"], tables["edge"], *(tables[name][:, 0] for name in WHOLE[:2]))
+    graphs = list(table_graphs(tables, one_way=True))
     for graph in graphs:
         if "edge_label" in graph:
             graph.edge_label_index = graph.edge_index
@@ -92,11 +85,12 @@ def read_split(folder: Path, number: int) -> Splits | None:
         if not files:
             raise DataError(f"{home}: {name}.csv is missing: give train.csv, valid.csv and test.csv")
         table = _read(files[0], whole=True)
-        wrong = np.flatnonzero(table.values[:, 0] >= number)
+        rows = table[:, 0]
+        wrong = np.flatnonzero(rows >= number)
         if len(wrong):
-            value = table.values[wrong[0], 0]
-            raise DataError(f"{table.file}, line {wrong[0] + 1}: {value}, and there are 0..{number - 1}: number from 0")
-        parts.append(torch.from_numpy(table.values[:, 0]))
+            line = f"{files[0]}, line {wrong[0] + 1}"
+            raise DataError(f"{line}: {rows[wrong[0]]}, and there are 0..{number - 1}: number from 0")
+        parts.append(torch.from_numpy(rows))
     return Splits(*parts)
 
 
@@ -119,15 +113,15 @@ def _check_names(folder: Path, files: dict[str, Path]) -> None:
         raise DataError(f"{folder}: {' and '.join(labels)} are both there: keep that of the labels to predict")
 
 
-def _read(file: Path, whole: bool) -> Table:
-    """Return the numbers of a table, int64 or float64; NaN where a label is not known; refuse all other cells."""
+def _read(file: Path, whole: bool) -> np.ndarray:
+    """Return the numbers (rows, columns), int64 or float64; NaN where a label is not known; refuse all other cells."""
     import pandas as pd
 
     with reading(file):
         try:
             frame = pd.read_csv(file, header=None, skip_blank_lines=False)
         except pd.errors.EmptyDataError:  # of graphs without edges
-            return Table(file, np.empty((0, 2), np.int64))
+            return np.empty((0, 2), np.int64)
     is_label = file.name.startswith(LABELS) and frame.shape[1] > 1  # of several labels some may be unknown
     while len(frame) and not is_label and frame.iloc[-1].isna().all():  # blank lines at the end
         frame = frame.iloc[:-1]
@@ -145,26 +139,18 @@ def _read(file: Path, whole: bool) -> Table:
         header = ": no table has a header, delete this line" if row == 0 and isinstance(cell, str) else ""
         raise DataError(f"{file}, line {row + 1}: column {column} must hold {kind}, got {text}{header}")
     is_whole = columns.dtype.kind in "iub" or whole
-    return Table(file, columns.astype(np.int64 if is_whole else np.float64))
+    return columns.astype(np.int64 if is_whole else np.float64)
 
 
-def _check_rows(table: Table, number: int, unit: str, counts: str) -> Table:
-    if len(table.values) != number:
-        raise DataError(
-            f"{table.file}: {len(table.values):,} rows for {number:,} {unit}s ({counts}): give each {unit} one row"
-        )
-    return table
-
-
-def _check_edges(table: Table, nodes: np.ndarray, edges: np.ndarray) -> None:
-    if table.values.shape[1] != 2:
-        raise DataError(f"{table.file}: an edge has 2 columns, source and target, got {table.values.shape[1]}")
+def _check_edges(file: Path, table: np.ndarray, nodes: np.ndarray, edges: np.ndarray) -> None:
+    if table.shape[1] != 2:
+        raise DataError(f"{file}: an edge has 2 columns, source and target, got {table.shape[1]}")
     graph = np.repeat(np.arange(len(nodes)), edges)
-    wrong = np.argwhere(table.values >= nodes[graph][:, None])
+    wrong = np.argwhere(table >= nodes[graph][:, None])
     if len(wrong):
         row, column = wrong[0]
         number = graph[row]
         raise DataError(
-            f"{table.file}, line {row + 1}: node {table.values[row, column]} is not there: graph {number} has nodes "
+            f"{file}, line {row + 1}: node {table[row, column]} is not there: graph {number} has nodes "
             f"0..{nodes[number] - 1}: number the nodes of each graph from 0"
         )

@@ -118,20 +118,21 @@ BYTES = 64 * 2**20  # of a tensor at a time: one that is mapped from disk need n
 
 def graph_facts(graph: Data) -> dict[str, Any]:
     """Return hashes of what a model learns from: ``data`` (edge_index, x, y), ``split`` (masks); and ``num_nodes``."""
-    masks = [f"{split}_mask" for split in SPLITS]
-    data = _hash(graph, ["edge_index", "x", "y"])
-    return {"data": data, "split": _hash(graph, masks), "num_nodes": graph.num_nodes}
+    facts: dict[str, Any] = {"num_nodes": graph.num_nodes}
+    for key, names in {"data": ["edge_index", "x", "y"], "split": [f"{split}_mask" for split in SPLITS]}.items():
+        digest = hashlib.sha256()
+        for name in names:
+            digest.update(f"{name} ".encode())
+            hash_attribute(digest, graph, name, "a graph that is compared with that of another run")
+        facts[key] = digest.hexdigest()[:16]
+    return facts
 
 
-def _hash(graph: Data, names: Sequence[str]) -> str:
-    digest = hashlib.sha256()
-    for name in names:
-        value = graph.get(name)
-        if not isinstance(value, Tensor) or value.layout != torch.strided:
-            raise InputError(f"a graph without a dense tensor {name} cannot be compared with that of another run")
-        digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
-        step = max(1, BYTES // max(1, value[:1].nbytes))
-        for at in range(0, len(value), step):
-            part = value[at : at + step].detach().cpu().reshape(-1).contiguous()
-            digest.update(part.view(torch.uint8).numpy())
-    return digest.hexdigest()[:16]
+def hash_attribute(digest: Any, graph: Data, name: str, place: str) -> None:
+    """Add shape, dtype and values of a dense tensor of a graph to a hash; `place` names the graph in the error."""
+    value = graph.get(name)
+    if not isinstance(value, Tensor) or value.layout != torch.strided:
+        raise InputError(f"{place} has no dense tensor {name}")
+    digest.update(f"{tuple(value.shape)} {value.dtype}".encode())
+    for part in value.detach().reshape(-1).split(max(1, BYTES // value.element_size())):
+        digest.update(part.cpu().view(torch.uint8).numpy())

@@ -182,7 +182,7 @@ def datasets() -> dict[tuple[str, str], DatasetRecord]:
     return {(record.format, record.name): record for record in records}
 
 
-def register(record: DatasetRecord) -> DatasetRecord:
+def register_dataset(record: DatasetRecord) -> DatasetRecord:
     """Register a data set; registering another one of this format and name is a `ConfigError`."""
     return registry.register("dataset", record.key, record, summary=f"{record.title}: {record.summary}")
 

@@ -22,8 +22,8 @@ from graphgps_kmip.data.dataset import SPLITS, GraphDataset, join_parts
 from graphgps_kmip.data.dataset_info import check_alike
 from graphgps_kmip.data.dataset_record import DatasetRecord
 from graphgps_kmip.data.file_errors import reading
-from graphgps_kmip.data.pair_splits import divide_labels, divide_links
 from graphgps_kmip.data.safe_pickle import load_torch
+from graphgps_kmip.data.splits import divide_labels, divide_links
 from graphgps_kmip.errors import DataError, InputError
 
 REQUIRED = ("x", "edge_index", "y")

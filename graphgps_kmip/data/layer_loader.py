@@ -16,8 +16,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphgps_kmip.data.edge_sampling import KERNEL, draw_edges
+from graphgps_kmip.data.node_loader import NodeBatchLoader
 from graphgps_kmip.data.score_file import AttentionScores
-from graphgps_kmip.data.worker_processes import NodeBatchLoader
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.native import load, pointer, unavailable_reason
 
@@ -104,13 +104,7 @@ class LayerLoader(NodeBatchLoader):
         world_size: int = 1,
     ) -> None:
         super().__init__(seed, shuffle, num_workers, rank, world_size)
-        layers = scores.layers[: len(sampling.degrees)]
-        if len(layers) < len(sampling.degrees):
-            raise InputError(f"spexphormer.degree: {len(sampling.degrees)} layers, and scores of {len(layers)} only")
-        if layers[0].num_nodes != graph.num_nodes:
-            raise InputError(
-                f"scores of {layers[0].num_nodes} nodes for a graph of {graph.num_nodes}: give those of this graph"
-            )
+        layers = scores.layers[: len(sampling.degrees)]  # enough, and of this graph: see `check_scores`
         self.graph, self.split, self.layers, self.sampling = graph, split, layers, sampling
         self.nodes = graph[f"{split}_mask"].nonzero().squeeze(1).numpy()
 

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.data.dataset import SPLITS, GraphDataset
-from graphgps_kmip.data.node_loader import FULL_BATCH, NodeLoader, Sampling
-from graphgps_kmip.data.worker_processes import GraphBatches, as_is, batches
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.data.dataset import SPLITS, GraphDataset, name_graph
+from graphgps_kmip.data.dataset_info import check_alike
+from graphgps_kmip.data.file_errors import graph_at
+from graphgps_kmip.data.node_loader import FULL_BATCH, NodeLoader, Sampling, batches
+from graphgps_kmip.errors import InputError, UserError
 
 
 class GlobalBatches:
@@ -54,6 +55,36 @@ class GlobalBatches:
 
     def _plan(self, order: np.ndarray) -> Iterator[list[int]]:
         return (order[at : at + self.batch_size].tolist() for at in range(0, self.num_samples, self.batch_size))
+
+
+class GraphBatches(torch.utils.data.Dataset):
+    """Joins graphs into batches, in whichever process asks for them; ``files`` as of `GraphDataset`, for errors."""
+
+    def __init__(self, graphs: Sequence[Data], files: Sequence[str] | None = None) -> None:
+        self.graphs, self.files = graphs, files
+
+    def __getitem__(self, numbers: list[int]) -> Batch | UserError:
+        """Return a batch of these graphs; of none of them, the first graph marked ``batch.filler = True``."""
+        try:
+            batch = self._join(numbers or [0])
+        except UserError as error:  # raised in a worker, it would reach the user as a traceback inside a traceback
+            return error
+        if not numbers:
+            batch.filler = True
+        return batch
+
+    def _join(self, numbers: list[int]) -> Batch:
+        places = [self._place(number) for number in numbers]
+        graphs = [graph_at(self.graphs, number, place) for number, place in zip(numbers, places, strict=True)]
+        try:
+            return Batch.from_data_list(graphs)
+        except (RuntimeError, KeyError, TypeError, AttributeError, ValueError):
+            check_alike(zip(places, graphs, strict=True))
+            raise
+
+    def _place(self, number: int) -> str:
+        whole = self.graphs.indices[number] if isinstance(self.graphs, Subset) else number
+        return name_graph(int(whole), self.files)
 
 
 class GraphLoader:
@@ -95,8 +126,8 @@ class GraphLoader:
         self.batches = sampler
         self.loader = DataLoader(
             GraphBatches(self.dataset, self.files),
-            batch_sampler=sampler,
-            collate_fn=as_is,
+            batch_size=None,  # the sampler's items are lists of graphs
+            sampler=sampler,
             num_workers=self.num_workers,
             persistent_workers=self.num_workers > 0,
             pin_memory=torch.cuda.is_available(),

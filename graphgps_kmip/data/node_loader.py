@@ -6,21 +6,23 @@ Batches depend on (seed, epoch) only. The model sees one subgraph at a time: res
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.dataset_info import summarize
 from graphgps_kmip.data.dataset_record import LEVELS, DatasetRecord
+from graphgps_kmip.data.file_errors import kind_and_text
 from graphgps_kmip.data.graph_changes import InEdges, edges_among, part_of, partition
-from graphgps_kmip.data.worker_processes import NodeBatchLoader
-from graphgps_kmip.errors import InputError
+from graphgps_kmip.errors import DataError, InputError, UserError
 
 FULL_BATCH = "full_batch"
 NODE2SUBGRAPH = "node2subgraph"  # not of these: nodes become graphs before there are loaders, see `NodeSubgraphs`
@@ -124,6 +126,82 @@ def _draw_of_each(count: Tensor, size: int, rng: np.random.Generator) -> Tensor:
     order = torch.from_numpy(np.lexsort((rng.random(len(group)), group.numpy())))  # shuffled inside each group
     rank = torch.arange(len(group)) - (count.cumsum(0) - count)[group]
     return order[rank < size].sort().values
+
+
+KILLED = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)")
+
+
+def batches(loader: DataLoader) -> Iterator[Batch]:
+    """Iterate over a loader; DataError where graphs cannot be read or joined, or a worker was killed."""
+    try:
+        for batch in loader:
+            if isinstance(batch, UserError):
+                raise batch
+            yield batch
+    except RuntimeError as error:
+        if not KILLED.match(str(error)):
+            raise
+        raise DataError(
+            f"num_workers: a process that loads data was killed ({kind_and_text(error)}): it may have needed more "
+            "memory: set num_workers lower; 0 loads in the main process"
+        ) from error
+
+
+Job = tuple[int, int, np.ndarray, bool]  # epoch, number of the batch, nodes, filler
+
+
+class NodeBatchLoader:
+    """Loader of batches that are planned as lists of nodes of one graph: by `_plan` and `_make` of subclasses.
+
+    Process r of W takes batches r, r + W, ...; where they run out, a first one again, with ``batch.filler = True``.
+    """
+
+    sharded = True  # yields this process's share only
+
+    def __init__(self, seed: int, shuffle: bool, num_workers: int, rank: int, world_size: int) -> None:
+        self.seed, self.shuffle, self.epoch = seed, shuffle, 0
+        self.num_workers, self.rank, self.world_size = num_workers, rank, world_size
+        self.generator = torch.Generator().manual_seed(seed)  # making an iterator draws a seed, not from the model's
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose what is drawn in this epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._jobs())
+
+    def __iter__(self) -> Iterator[Data]:
+        loader = DataLoader(
+            self,
+            batch_size=None,
+            sampler=self._jobs(),
+            num_workers=self.num_workers,
+            pin_memory=torch.cuda.is_available(),
+            generator=self.generator,
+        )
+        return batches(loader)
+
+    def __getitem__(self, job: Job) -> Data:
+        """Return the batch of a job, in whichever process."""
+        *arguments, is_filler = job
+        batch = self._make(*arguments)
+        if is_filler:
+            batch.filler = True
+        return batch
+
+    def _jobs(self) -> list[Job]:
+        plan = self._plan()
+        jobs = [(self.epoch, number, plan[number], False) for number in range(self.rank, len(plan), self.world_size)]
+        missing = -(-len(plan) // self.world_size) - len(jobs)
+        return jobs + [(self.epoch, number, plan[number], True) for number in range(missing)]
+
+    def _plan(self) -> list[np.ndarray]:
+        """Return the nodes of each batch of the epoch."""
+        raise NotImplementedError
+
+    def _make(self, epoch: int, number: int, nodes: np.ndarray) -> Data:
+        """Return a batch; what is drawn must not depend on the process."""
+        raise NotImplementedError
 
 
 class NodeLoader(NodeBatchLoader):

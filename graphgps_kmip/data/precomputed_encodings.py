@@ -6,28 +6,34 @@ import copy
 import hashlib
 import json
 import logging
+import multiprocessing
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 from torch_geometric.data import Data
 
 from graphgps_kmip import __version__
 from graphgps_kmip.common.file_lock import locked
+from graphgps_kmip.common.forked_work import begin_worker, load_scipy
+from graphgps_kmip.common.progress import terminal_bar
 from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain
-from graphgps_kmip.data.dataset import GraphDataset
+from graphgps_kmip.data.dataset import GraphDataset, hash_attribute
 from graphgps_kmip.data.file_errors import graph_at, naming_disk
 from graphgps_kmip.data.raw_files import file_sum
-from graphgps_kmip.data.worker_processes import cores, map_in_order
 from graphgps_kmip.errors import DataError, InputError
 
 log = logging.getLogger(__name__)
@@ -162,7 +168,7 @@ def encoded(
         data = {name: digests[name] for name in ("num_nodes", *encoding.reads)}
         settings = dict(encoding.settings)
         key = {"encoding": encoding.name, "version": encoding.version, "settings": settings, "data": data}
-        new = _in_memory(compute()) if folder is None else _load_or_compute(folder, key, len(sizes), compute)
+        new = _in_memory(compute()) if folder is None else _load_or_compute(folder, key, compute)
         if both := sorted(set(new) & set(taken)):
             raise InputError(f"{encoding.name}: its attribute {both[0]} comes from {taken[both[0]]} already")
         taken |= dict.fromkeys(new, encoding.name)
@@ -191,11 +197,7 @@ def _hash_chunk(dataset: GraphDataset, names: list[str], chunk: range) -> tuple[
         graph = graph_at(dataset.graphs, number, place)
         sizes[row] = graph.num_nodes
         for name, digest in digests.items():
-            value = graph.get(name)
-            if not isinstance(value, Tensor) or value.layout != torch.strided:
-                raise InputError(f"{place} has no tensor {name}, which an encoding reads: leave that encoding out")
-            digest.update(f"{tuple(value.shape)} {value.dtype}".encode())
-            digest.update(value.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy())
+            hash_attribute(digest, graph, name, f"{place}, which an encoding reads,")
     return {name: digest.digest() for name, digest in digests.items()}, sizes
 
 
@@ -237,11 +239,12 @@ def _in_memory(packs: Iterable[Packed]) -> dict[str, Column]:
 
 
 def _load_or_compute(
-    folder: Path, key: Mapping[str, Any], graphs: int, compute: Callable[[], Iterable[Packed]]
+    folder: Path, key: Mapping[str, Any], compute: Callable[[], Iterable[Packed]]
 ) -> dict[str, Column]:
     """Return the columns stored in a folder under a key, or compute and store them; one process does, others wait."""
     folder = folder.expanduser().absolute()
-    place = folder / _name(key)
+    text = json.dumps(key, sort_keys=True)
+    place = folder / f"{key['encoding']}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     with naming_disk(f"encoding {key['encoding']}", folder):
         if (columns := _open(place)) is not None:  # nothing to write: no lock, no rights
             return columns
@@ -252,18 +255,13 @@ def _load_or_compute(
             part = folder / f".{place.name}.part"
             shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
             try:
-                _write(part, key, graphs, compute())
+                _write(part, key, compute())
                 part.rename(place)
             finally:
                 shutil.rmtree(part, ignore_errors=True)
         if (columns := _open(place)) is None:
             raise DataError(f"{place}: what was just written cannot be read: is the disk sound?")
         return columns
-
-
-def _name(key: Mapping[str, Any]) -> str:
-    text = json.dumps(key, sort_keys=True)
-    return f"{key['encoding']}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _open(place: Path) -> dict[str, Column] | None:
@@ -285,7 +283,7 @@ def _open(place: Path) -> dict[str, Column] | None:
     return columns
 
 
-def _write(part: Path, key: Mapping[str, Any], graphs: int, packs: Iterable[Packed]) -> None:
+def _write(part: Path, key: Mapping[str, Any], packs: Iterable[Packed]) -> None:
     start = time.perf_counter()
     part.mkdir()
     dtypes: dict[str, str] = {}
@@ -304,13 +302,67 @@ def _write(part: Path, key: Mapping[str, Any], graphs: int, packs: Iterable[Pack
         for name, dtype in dtypes.items()
     }
     date = datetime.now(UTC).isoformat(timespec="seconds")
-    save_plain(part / COLUMNS, {"name": _name(key), "graphs": graphs, "columns": columns, "date": date})
+    save_plain(part / COLUMNS, {"columns": columns, "date": date})
     provenance = {
         "key": key,
         "attributes": dtypes,
-        "graphs": graphs,
+        "graphs": sum(map(len, next(iter(shapes.values()), []))),
         "package": f"graphgps_kmip {__version__}",
         "date": date,
         "seconds": round(time.perf_counter() - start, 3),
     }
     (part / PROVENANCE).write_text(json.dumps(provenance, indent=2) + "\n")
+
+
+Result = TypeVar("Result")
+_work: Callable[[range], object]
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def map_in_order(
+    title: str, work: Callable[[range], Result], chunks: Sequence[range], num_workers: int
+) -> Iterator[Result]:
+    """Yield ``work(chunk)`` of each chunk, in the order of the chunks.
+
+    Args:
+        title: of the progress bar.
+        work: a function; where processes cannot be forked, one that can be pickled, too.
+        chunks: ranges of numbers; the bar counts these.
+        num_workers: processes; a single one, or a single chunk, is worked on in this process with all its threads.
+    """
+    workers = min(num_workers, len(chunks))
+    with terminal_bar(desc=title, total=sum(map(len, chunks))) as bar:
+        results = map(work, chunks) if workers <= 1 else _map_over_processes(title, work, chunks, workers)
+        for chunk, result in zip(chunks, results, strict=True):
+            bar.update(len(chunk))
+            yield result
+
+
+def _map_over_processes(
+    title: str, work: Callable[[range], Result], chunks: Sequence[range], workers: int
+) -> Iterator[Result]:
+    load_scipy()
+    kind = "fork" if "fork" in multiprocessing.get_all_start_methods() else None  # forked, they need no copy of data
+    with ProcessPoolExecutor(workers, multiprocessing.get_context(kind), _start_worker, (work,)) as pool:
+        try:
+            yield from pool.map(_call, chunks)
+        except BrokenProcessPool as error:
+            raise InputError(
+                f"{title}: one of {workers} processes was killed; it may have needed more memory: give it fewer cores, "
+                "as by `taskset -c 0 python main.py ...`, which takes fewer processes"
+            ) from error
+
+
+def _start_worker(work: Callable[[range], object]) -> None:
+    global _work
+    _work = work
+    begin_worker()
+    threadpool_limits(1)  # BLAS has threads of its own
+
+
+def _call(chunk: range) -> object:
+    return _work(chunk)

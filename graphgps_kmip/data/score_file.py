@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from graphgps_kmip.common.torch_files import UnreadableFile, load_plain, save_plain
@@ -17,9 +16,6 @@ from graphgps_kmip.errors import ResultsError
 
 VERSION = 1
 TENSORS = ("ptr", "source", "kind", "score")
-CHUNK = 2**20  # edges that are checked at a time
-NODES = 2**16  # nodes whose scores are checked at a time
-TOLERANCE = 1e-3  # of the sum of a node's scores, which were computed in float32 or less
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +56,6 @@ class AttentionScores:
 
 def write_scores(path: str | Path, scores: AttentionScores) -> None:
     """Write a score file in one step: a reader finds the old file or the new one."""
-    seen: set[tuple[int, ...]] = set()
-    for number, layer in enumerate(scores.layers):
-        structure = tuple(getattr(layer, name).data_ptr() for name in ("ptr", "source", "kind"))
-        wrong = "" if structure in seen else _wrong_edges(layer, len(scores.facts["kinds"].split(", ")))
-        seen.add(structure)
-        if wrong := wrong or _wrong_scores(layer):
-            raise ResultsError(f"scores for {path}: layer {number}: {wrong}: a fault of the layer that made them")
     layers = [{name: getattr(layer, name) for name in TENSORS} for layer in scores.layers]
     save_plain(Path(path), {"version": VERSION, "facts": dict(scores.facts), "layers": layers})
 
@@ -87,37 +76,6 @@ def read_scores(path: str | Path) -> AttentionScores:
     if content["version"] != VERSION:
         raise ResultsError(f"{path} is a score file of version {content['version']}, not {VERSION}: {fix}")
     return AttentionScores([LayerScores(**layer) for layer in content["layers"]], content["facts"])
-
-
-def _wrong_edges(layer: LayerScores, num_kinds: int) -> str:
-    bounds = layer.ptr
-    if int(bounds[0]) != 0 or int(bounds[-1]) != len(layer.source):
-        return f"ptr goes from {int(bounds[0])} to {int(bounds[-1])}, the {len(layer.source)} edges from 0 on"
-    for at in range(0, len(bounds), CHUNK):
-        if bool((bounds[at : at + CHUNK + 1].diff() < 0).any()):
-            return "ptr decreases"
-    for at in range(0, len(layer.source), CHUNK):
-        source, kind = layer.source[at : at + CHUNK], layer.kind[at : at + CHUNK]
-        if int(source.min()) < 0 or int(source.max()) >= layer.num_nodes:
-            return f"a source is outside of 0..{layer.num_nodes - 1}"
-        if int(kind.max()) >= num_kinds:
-            return f"a kind is {int(kind.max())}, and there are {num_kinds}"
-    return ""
-
-
-def _wrong_scores(layer: LayerScores) -> str:
-    for at in range(0, layer.num_nodes, NODES):
-        bounds = layer.ptr[at : at + NODES + 1]
-        score = layer.score[int(bounds[0]) : int(bounds[-1])].double()
-        if not bool(torch.isfinite(score).all()) or bool((score < 0).any()):
-            return "a score is negative, infinite or NaN"
-        degree = bounds.diff()
-        total = torch.segment_reduce(score, "sum", lengths=degree, initial=0.0, unsafe=True)
-        off = ((total - 1).abs() > TOLERANCE) & (degree > 0)
-        if bool(off.any()):
-            node = int(off.nonzero()[0, 0])
-            return f"the scores of the edges into node {at + node} sum to {float(total[node]):.6g}, not 1"
-    return ""
 
 
 def check_scores(

@@ -67,7 +67,11 @@ class _Author:
     def graph(self, value: int, beacon: int) -> Data:
         plan, rng = self.plan, self.rng
         nodes = round(plan.nodes * rng.uniform(1 - VARIED, 1 + VARIED))
-        shape = points(nodes, plan.neighbors + 1) if plan.neighbors else tailed(rng, nodes, self._edges(nodes))
+        if plan.neighbors:  # a point cloud without edges yet; its last points, the beacon among them, are a cluster
+            body = np.arange(nodes) < nodes - (plan.neighbors + 1)
+            shape = Shape(np.zeros((2, 0), int), np.array([nodes - 1]), body, np.zeros(nodes, int))
+        else:
+            shape = tailed(rng, nodes, self._edges(nodes))
         values = rng.permutation(len(shape.unit)) % plan.values
         if self.record.level == "graph":
             values = np.where(shape.body & (rng.random(len(values)) < AGREE), value, values)
@@ -97,8 +101,9 @@ class _Author:
         """Return the graph without labels, and for each of its nodes the one of ``shape`` that it belongs to."""
         symbols, owner = values.copy(), np.arange(len(shape.unit))
         symbols[shape.beacon] = self.plan.values + beacon
-        if self.plan.carrier == "structure":
-            shape, owner = with_pendants(shape, pendants(symbols, self.plan.values))
+        if self.plan.carrier == "structure":  # as many pendant nodes as the value, at a beacon 6, 10, 14, ...
+            of_beacon = BEACON_MIN + BEACON_STEP * (symbols - self.plan.values)
+            shape, owner = with_pendants(shape, np.where(symbols < self.plan.values, symbols, of_beacon))
         derived = self.featurize is not None
         graph = with_features(self.rng, self.record.features, self.plan, shape, symbols[owner], derived)
         if derived:
@@ -153,13 +158,22 @@ class Plan:
         degree *= 2 if size.edges_once and not directed else 1
         degree = min(MAX_DEGREE_OF_ONE if single else MAX_DEGREE, degree)
         neighbors = max(1, round(degree)) if cloud else 0
-        carrier = _carrier(features, derived)
-        values = _values(record, carrier)
+        carrier, values = _carrier(features, derived), VALUES
+        if record.task_type == "classification":
+            values = min(values, features.classes)
+        if carrier == "features" and not isinstance(features.node, int):
+            values = min(values, max(features.node) // 2)
+        values = max(1, values)
         low, high = (MIN_NODES_OF_ONE, MAX_NODES_OF_ONE) if single else (MIN_NODES, MAX_NODES)
         # A beacon in a point cloud has neighbors + 1 points to itself, which should be a small part of the graph.
         nodes = max(round(min(max(size.mean_nodes, low), high)), 4 * (neighbors + 1) if cloud else 0)
         graphs = 1 if single else max(MIN_GRAPHS, min(MAX_GRAPHS, size.graphs, int(MAX_EDGES / (degree * nodes))))
-        inner = _without_pendants(nodes, values, single) if carrier == "structure" else nodes
+        inner = nodes
+        if carrier == "structure":  # so that about `nodes` are there with the pendant ones
+            of_beacon = BEACON_MIN + BEACON_STEP * (values - 1) / 2
+            inner = max(8, round((nodes - of_beacon) / (1 + (values - 1) / 2)))
+            if single:  # each leaf has one
+                inner = round(nodes * UNIT / (UNIT + LEAVES + of_beacon))
         return cls(graphs, inner, nodes - inner, degree, directed, neighbors, values, carrier)
 
 
@@ -171,23 +185,6 @@ def _carrier(features: Features, derived: bool) -> str:
     else:
         is_shown = max(features.node) >= 4  # two values of ordinary nodes, two of beacons
     return "features" if is_shown else "positions" if features.positions else "structure"
-
-
-def _values(record: DatasetRecord, carrier: str) -> int:
-    values, features = VALUES, record.features
-    if record.task_type == "classification":
-        values = min(values, features.classes)
-    if carrier == "features" and not isinstance(features.node, int):
-        values = min(values, max(features.node) // 2)
-    return max(1, values)
-
-
-def _without_pendants(nodes: int, values: int, single: bool) -> int:
-    """Return how many nodes to start from, so that about ``nodes`` are there with the pendant ones."""
-    of_beacon = BEACON_MIN + BEACON_STEP * (values - 1) / 2
-    if single:  # each leaf has one
-        return round(nodes * UNIT / (UNIT + LEAVES + of_beacon))
-    return max(8, round((nodes - of_beacon) / (1 + (values - 1) / 2)))
 
 
 BEACON_STEP, BEACON_MIN = 4, 6  # pendant nodes that show a beacon's value in the structure
@@ -233,11 +230,6 @@ def clusters(rng: np.random.Generator, nodes: int, edges: int) -> Shape:
     leaf = node % UNIT >= UNIT - LEAVES
     more = _more_edges(rng, node[leaf], fixed, edges - fixed.shape[1])
     return Shape(np.concatenate([fixed, more], axis=1), first, leaf, node // UNIT)
-
-
-def points(nodes: int, apart: int) -> Shape:
-    """Return a point cloud without edges; its last ``apart`` points, the beacon among them, are not in the body."""
-    return Shape(np.zeros((2, 0), int), np.array([nodes - 1]), np.arange(nodes) < nodes - apart, np.zeros(nodes, int))
 
 
 def with_pendants(shape: Shape, counts: np.ndarray) -> tuple[Shape, np.ndarray]:
@@ -325,11 +317,6 @@ def codes(values: int, width: int) -> np.ndarray:
     wide = np.zeros((2 * values, max(3, width)), dtype=np.float32)
     wide[:, :3] = table * np.sqrt(max(3, width) / 3)
     return wide[:, :width]
-
-
-def pendants(symbols: np.ndarray, values: int) -> np.ndarray:
-    """Return how many pendant nodes show each symbol: as many as its value, or for a beacon 6, 10, 14, ...; (N,)."""
-    return np.where(symbols < values, symbols, BEACON_MIN + BEACON_STEP * (symbols - values))
 
 
 def with_features(

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch_geometric.data import Batch
 
-from graphgps_kmip.encoding.feature_encoders import read_features
+from graphgps_kmip.encoding.feature_encoders import map_columns, read_features
 from graphgps_kmip.errors import InputError
 
 
@@ -68,7 +68,7 @@ class SuperpixelNodeEncoder(nn.Module):
                 f"{self.attribute} must be (rows, {len(self.mean)}) for a superpixel encoder, got "
                 f"{tuple(features.shape)}: use dataset.name edge_wt_region_boundary, or LinearNode and LinearEdge"
             )
-        batch[self.attribute] = self.encoder(((features - self.mean) / self.std).to(self.encoder.weight.dtype))
+        batch[self.attribute] = map_columns(self.encoder, (features - self.mean) / self.std)
         return batch
 
 

@@ -46,6 +46,14 @@ def sum_embeddings(tables: Collection[nn.Embedding], columns: Tensor, attribute:
     return sum(table(column) for table, column in zip(tables, columns.T, strict=True))
 
 
+def map_columns(linear: nn.Linear, columns: Tensor) -> Tensor:
+    """Apply a linear map in its dtype; the result has both as ``linear_columns``, for who takes a second map of it."""
+    columns = columns.to(linear.weight.dtype)
+    rows = linear(columns)
+    rows.linear_columns = linear, columns
+    return rows
+
+
 class LinearNodeEncoder(nn.Module):
     """Encode float features of nodes: x' = W x + b.
 
@@ -66,7 +74,7 @@ class LinearNodeEncoder(nn.Module):
         """Replace the features."""
         features = read_features(batch, self.attribute, "LinearEdge")
         features = features[:, None] if features.dim() == 1 else features  # (rows, dim_in)
-        batch[self.attribute] = self.encoder(features.to(self.encoder.weight.dtype))
+        batch[self.attribute] = map_columns(self.encoder, features)
         return batch
 
 

@@ -120,7 +120,7 @@ def run_jobs(jobs: Sequence[Job], setup: Setup, stream: TextIO | None = None) ->
                 progress.show(running, waiting, results)
                 time.sleep(TICK if running or waiting else 0)
                 order = interrupts.order()
-                if order == signal.SIGINT and running:
+                if order == signal.SIGTERM and running:
                     progress.say(f"stopping: {len(running)} running jobs save and end; Ctrl-C again kills them")
                 for process in running.copy():
                     if order:
@@ -131,7 +131,7 @@ def run_jobs(jobs: Sequence[Job], setup: Setup, stream: TextIO | None = None) ->
                         progress.end(process, results[process.job.path])
         finally:  # after an error of ours, too, no job goes on unattended
             for process in running:
-                process.signal(signal.SIGINT)
+                process.signal(signal.SIGTERM)
                 process.process.wait()
                 finish(process, setup, stopped=True)
             progress.erase()
@@ -214,10 +214,6 @@ def start(job: Job, setup: Setup) -> Running | None:
         log.write(f"# {now()}  python {shlex.join(job.arguments)}\n")
         log.flush()
     environment = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(setup.threads))
-    # In the background of a script SIGINT is ignored, by which jobs are stopped. A child inherits that, no handler.
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    if ignored:
-        signal.signal(signal.SIGINT, lambda *_: None)
     process = subprocess.Popen(
         [sys.executable, *job.arguments],
         cwd=setup.root,
@@ -228,8 +224,6 @@ def start(job: Job, setup: Setup) -> Running | None:
         start_new_session=True,
         pass_fds=(lock,),
     )
-    if ignored:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return Running(job, process, log, lock, log_start)
 
 

@@ -20,7 +20,7 @@ from graphgps_kmip.experiments.jobs import Job, Place, with_pending_needs
 from graphgps_kmip.experiments.run_status import State
 
 LOST_NEED = {"kill-on-invalid-dep": "yes"}  # a job whose need failed leaves the queue instead of waiting for ever
-NODE_OPTIONS = {"nodes", "tasks_per_node", "ntasks_per_node", "gpus_per_node", "executor"}  # set by --nodes
+NODE_OPTIONS = {"nodes", "tasks_per_node", "ntasks_per_node", "gpus_per_node"}  # set by --nodes
 RESTARTS = 3  # of all processes of torchrun, when one or a whole node is lost
 SAVING = 120  # seconds before the time limit, for the last completed epoch to be saved
 REQUEUES = 10**6  # times that a job whose time is up is queued again
@@ -65,8 +65,8 @@ class Worker:
         return DelayedSubmission(type(self)(self.arguments, self.root, self.gpus))
 
 
-def run_on_slurm(jobs: Sequence[Job], place: Place, args: argparse.Namespace) -> int:
-    """Submit each missing job as a ``run --job`` (with ``--nodes`` by torchrun); return the exit code."""
+def run_on_slurm(jobs: Sequence[Job], place: Place, args: argparse.Namespace) -> None:
+    """Submit each missing job as a ``run --job`` (with ``--nodes`` by torchrun)."""
     out = place.root / place.out
     options, folder = parse_options(args.slurm, args.nodes, args.gpus_per_node), out / "slurm" / "%j"
     if args.nodes and (commands := [job.label for job in jobs if job.command]):
@@ -85,13 +85,13 @@ def run_on_slurm(jobs: Sequence[Job], place: Place, args: argparse.Namespace) ->
             return Worker(argv, place.root, args.gpus_per_node)
         return Worker([*script, "run", *args.ids, "--job", str(job.path.relative_to(out)), *flags], place.root)
 
-    return 0 if submit(jobs, worker_of, folder, options, args.slurm_dry_run) else 1
+    submit(jobs, worker_of, folder, options, args.slurm_dry_run)
 
 
 def parse_options(texts: Sequence[str], nodes: int | None = None, gpus: int | None = None) -> dict[str, Any]:
     """Return options ``key=value,key=value``; ``time`` in minutes or as ``[days-]hours:minutes:seconds``."""
-    allowed = {*_import_submitit().SlurmExecutor._valid_parameters(), "executor"} - (NODE_OPTIONS if nodes else set())
-    options: dict[str, Any] = {"executor": "slurm"}
+    allowed = _import_submitit().SlurmExecutor._valid_parameters() - (NODE_OPTIONS if nodes else set())
+    options: dict[str, Any] = {}
     for item in (item for text in texts for item in text.split(",")):
         key, equals, value = item.partition("=")
         if not (equals and value):
@@ -101,8 +101,6 @@ def parse_options(texts: Sequence[str], nodes: int | None = None, gpus: int | No
         options[key] = _parse_minutes(value) if key == "time" else yaml.safe_load(value)
     if "time" not in options:
         raise ManifestError("--slurm: time is missing: the longest that one job may take, such as time=24:00:00")
-    if options["executor"] not in ("slurm", "local"):
-        raise ManifestError(f"--slurm: executor is slurm or local, got {options['executor']!r}")
     if nodes:
         options |= {"nodes": nodes, "ntasks_per_node": 1, "gpus_per_node": gpus, "srun_args": ["--kill-on-bad-exit=0"]}
     return options
@@ -133,11 +131,10 @@ def submit(
     folder: Path,
     options: Mapping[str, Any],
     dry_run: bool = False,
-) -> bool:
-    """Submit what is not done of some jobs and of their needs; return False if one failed.
+) -> None:
+    """Submit what is not done of some jobs and of their needs.
 
-    On Slurm this ends when all are submitted. Submitit's local executor knows no dependencies: each group waits for
-    its needs, and the end for all. A dry run prints the files that sbatch would get, and writes nothing.
+    A dry run prints the files that sbatch would get, and writes nothing.
 
     Args:
         jobs (Sequence): Those asked for.
@@ -149,19 +146,10 @@ def submit(
     import cloudpickle  # comes with submitit
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    local = options["executor"] == "local" and not dry_run
-    handles: dict[Path, Any] = {}
     ids: dict[Path, str] = {}
-    failed: set[Path] = set()
     for number, group in enumerate(group_jobs(jobs), start=1):
-        needs = [need.path for need in group[0].needs if need.path in ids or need.path in failed]
-        if local:
-            failed |= {path for path in needs if path not in failed and handles[path].exception()}
-        if failed & set(needs):
-            failed |= {job.path for job in group}
-            print(f"not submitted, as a need of it failed: {', '.join(job.label for job in group)}")
-            continue
-        executor = _make_executor(folder, options, list(dict.fromkeys(ids[path] for path in needs)), dry_run)
+        needs = dict.fromkeys(ids[need.path] for need in group[0].needs if need.path in ids)
+        executor = _make_executor(folder, options, list(needs), dry_run)
         if dry_run:
             if len(group) > 1:
                 executor.parameters["map_count"] = len(group)
@@ -174,12 +162,8 @@ def submit(
                 sent = [executor.submit(worker_of(job)) for job in group]
         except _import_submitit().core.utils.FailedJobError as error:
             raise ManifestError(f"--slurm: sbatch failed: {error}") from error
-        handles |= {job.path: handle for job, handle in zip(group, sent, strict=True)}
-        ids |= {path: handle.job_id for path, handle in handles.items()}
+        ids |= {job.path: handle.job_id for job, handle in zip(group, sent, strict=True)}
         print(f"submitted {len(group)} jobs, ids {sent[0].job_id} to {sent[-1].job_id}, logs in {folder}")
-    if local:
-        failed |= {path for path, handle in handles.items() if handle.exception()}
-    return not failed
 
 
 def _make_executor(folder: Path, options: Mapping[str, Any], needs: Sequence[str], dry_run: bool) -> Any:
@@ -191,17 +175,12 @@ def _make_executor(folder: Path, options: Mapping[str, Any], needs: Sequence[str
         def affinity(cls) -> int:  # here may be no Slurm
             return 1
 
-    if options["executor"] == "local" and not dry_run:
-        executor = submitit.LocalExecutor(folder)
-        executor.update_parameters(timeout_min=options["time"])
-        return executor
     try:
         executor = (Preview if dry_run else submitit.SlurmExecutor)(folder, max_num_timeout=REQUEUES)
     except RuntimeError as error:
-        raise ManifestError(f"--slurm: {error} (executor=local runs the jobs on this machine)") from error
+        raise ManifestError(f"--slurm: {error}") from error
     dependent = {"dependency": f"afterok:{':'.join(needs)}", "additional_parameters": LOST_NEED} if needs else {}
-    parameters = {key: value for key, value in options.items() if key != "executor"}
-    executor.update_parameters(**{"job_name": "reproduce", "signal_delay_s": SAVING, **parameters, **dependent})
+    executor.update_parameters(**{"job_name": "reproduce", "signal_delay_s": SAVING, **options, **dependent})
     return executor
 
 

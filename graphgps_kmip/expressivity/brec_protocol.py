@@ -145,7 +145,10 @@ def run_to_file(
     results = resume_results(path, test.settings)
     missing = [pair for pair in pairs if pair not in results]
     for result in run_pairs(test, missing, graphs_of, num_workers):
-        append_result(path, result)
+        with open(path, "ab") as file:  # on disk before the next pair
+            file.write(_to_lines([result]))
+            file.flush()
+            os.fsync(file.fileno())
         results[result["pair"]] = result
         tell(result)
     return {pair: results[pair] for pair in pairs}
@@ -176,7 +179,8 @@ def run_pair(test: PairTest, pair: int, graphs: PairGraphs) -> Result:
     """
     began = time.perf_counter()
     with torch.random.fork_rng(devices=[]), _default_dtype(torch.float32):
-        torch.manual_seed(pair_seed(test.seed, pair))
+        state = np.random.SeedSequence((test.seed, pair)).generate_state(1, np.uint64)[0]
+        torch.manual_seed(int(state >> np.uint64(1)))
         model = test.model().to(test.device, test.dtype)
         torch.set_default_dtype(test.dtype)
         losses = _train(test, model, graphs[0]) if PROTOCOLS[test.protocol].graphs else []
@@ -195,11 +199,6 @@ def run_pair(test: PairTest, pair: int, graphs: PairGraphs) -> Result:
         "loss": _finite_or_none(loss),
         "seconds": round(time.perf_counter() - began, 3),
     }
-
-
-def pair_seed(seed: int, pair: int) -> int:
-    """Return the seed of a pair's initial weights."""
-    return int(np.random.SeedSequence((seed, pair)).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def _finite_or_none(value: float) -> float | None:
@@ -314,14 +313,6 @@ def resume_results(path: Path, settings: Mapping[str, Any]) -> dict[int, Result]
         log.warning("%s: the last line, which a killed run left, is removed, and its pair repeated", path)
         replace_file(path, _to_lines([{"settings": stored}, *results.values()]))
     return results
-
-
-def append_result(path: Path, result: Result) -> None:
-    """Append the result of a pair, on disk before the return."""
-    with open(path, "ab") as file:
-        file.write(_to_lines([result]))
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def read_results(path: Path) -> tuple[dict[str, Any], dict[int, Result]]:

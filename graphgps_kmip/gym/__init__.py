@@ -10,7 +10,7 @@ with warnings.catch_warnings():  # GraphGym asks for Lightning, which only its o
     from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip import networks  # noqa: F401 (imported for its registry entries)
-from graphgps_kmip.data import register as register_dataset
+from graphgps_kmip.data import register_dataset
 from graphgps_kmip.gym import train_modes  # noqa: F401 (imported for its registry entries)
 from graphgps_kmip.gym.graphgym_registration import register_all
 from graphgps_kmip.registry import register, register_attention

@@ -49,6 +49,7 @@ from graphgps_kmip.train.settings import TrainSettings
 
 NAME = "graphgps_kmip"  # our key in GraphGym's registries without names of their own: config, loader, loss
 LISTED = Registered("--list")
+PLAIN = "a plain name of at most 200 characters, without separators"
 OTHER_SEED = whole(-1, 2**32 - 1)  # -1: that of the run
 # Keys of `TrainSettings`, whose annotations are their rules.
 TRAINING_KEYS = {
@@ -60,7 +61,7 @@ TRAINING_KEYS = {
 # them; a comment marks what is ours or differs.
 DEFAULTS: dict[str, Any] = {
     **NETWORK_DEFAULTS,
-    "name_tag": Default("", Text(200)),  # appended to the results folder
+    "name_tag": Default("", Pattern(r"[^/\\\x00-\x1f]{0,200}", PLAIN)),  # appended to the results folder
     "run_multiple_splits": Default([], Each(NATURAL)),  # run ids = these split indices, the seed stays
     "custom_modules": Default([], Each(TEXT)),  # ours: Python files or modules imported before the config is checked
     "dialect": Default("", Registered("a dialect")),  # ours: which public code's meaning of keys and defaults it has
@@ -178,7 +179,7 @@ BY_RULE: list[tuple[Rule, str]] = [
     (TEXT, "train.radius val.radius"),
     (Each(TEXT), "custom_metrics"),
     (Text(2000, empty=False, part=200), "out_dir dataset.dir"),
-    (Text(200, empty=False), "cfg_dest"),
+    (Pattern(r"[^/\\\x00-\x1f]{1,200}", PLAIN), "cfg_dest"),
     (NATURAL, "share.dim_in share.dim_out share.num_splits"),
     (COUNT, "train.batch_size train.node_per_graph train.iter_per_epoch train.walk_length val.node_per_graph"),
     (FRACTION, "dataset.edge_message_ratio model.thresh gnn.keep_edge optim.momentum bn.mom"),

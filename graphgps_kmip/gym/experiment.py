@@ -23,7 +23,7 @@ from yacs.config import CfgNode
 
 from graphgps_kmip.common.environment import find_config, restart_peak_memory
 from graphgps_kmip.common.near_misses import look_up
-from graphgps_kmip.common.signals import LogUntilError, ScreenLog
+from graphgps_kmip.common.signals import ScreenLog
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.key_translation import refuse
 from graphgps_kmip.data import DatasetInfo, GraphDataset, find, published_rows
@@ -57,12 +57,10 @@ from graphgps_kmip.gym.train_modes import (
     train_mode,
 )
 from graphgps_kmip.networks.gps_networks import refuse_unread_recipe, warn_of_unread_settings
-from graphgps_kmip.registry import components
 from graphgps_kmip.report.aggregate import aggregate, check_results
-from graphgps_kmip.results.run_folder import numbered, scores_file, writing
-from graphgps_kmip.results.run_record import is_finished, trained_epochs
+from graphgps_kmip.results.run_folder import scores_file, writing
+from graphgps_kmip.results.run_record import is_finished
 from graphgps_kmip.train import locked, make_fabric, on_rank_zero, prepare_run_dir, read_record, replace_file
-from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -121,7 +119,8 @@ def run_experiment(
             run_dir, key = Path(cfg.run_dir), config_hash(cfg)
             if not overwrite and on_rank_zero(fabric, partial(_is_finished, run_dir, key)):
                 logging.warning("%s is finished and is not repeated; --overwrite starts anew", run_dir)
-                on_rank_zero(fabric, partial(_complete_run, run_dir, key, keep_scores))
+                if _writes_scores(keep_scores):
+                    on_rank_zero(fabric, partial(_complete_scores, run_dir, keep_scores))
                 continue
             check_mode(fabric.world_size)
             if is_sparse(cfg):
@@ -136,8 +135,7 @@ def run_experiment(
             on_rank_zero(fabric, partial(stack.enter_context, locked(run_dir)))
             resume = cfg.train.auto_resume or cfg.train.mode in RESUMED
             if on_rank_zero(fabric, partial(prepare_run_dir, run_dir, key, overwrite, resume)) == "finished":
-                on_rank_zero(fabric, partial(draw_pictures, run_dir, missing=True))  # by the process that had the lock
-                continue
+                continue  # by the process that had the lock
             on_rank_zero(fabric, partial(_write_config, run_dir / cfg.cfg_dest, parts.config))
             log_to_run_dir(fabric)
             train = train_mode(parts.config)
@@ -148,7 +146,8 @@ def run_experiment(
                 on_rank_zero(fabric, partial(save_scores, parts.model, parts.dataset, parts.info.level, run_dir))
         if fabric.is_global_zero:
             logging.info("run %d of %d is done: %s", number, len(runs), run_dir)
-            draw_pictures(run_dir, missing=record is None)  # of another package, whose mode returns none
+            if record is not None:  # as modes of another package return
+                draw_pictures(run_dir)
     if fabric.is_global_zero:
         unit = "fold" if cfg.dataset.split_mode.startswith("cv-") else "split"
         aggregate(*summary, unit=unit if cfg.run_multiple_splits else "")
@@ -250,15 +249,6 @@ def check_devices(accelerator: str, devices: int | list[int]) -> None:
         raise ConfigError(f"devices {devices}: this machine has {count} CUDA devices: write {count} or fewer")
 
 
-class RunLog(LogUntilError, logging.FileHandler):
-    """File of a run's log; a full disk ends the run with one line, not with a traceback for each line of the log."""
-
-    def ended(self, error: OSError) -> None:
-        """Raise it, once, as a `RunFolderError`."""
-        with writing(Path(self.baseFilename), "The results so far are unchanged."):
-            raise error
-
-
 def log_to_run_dir(fabric: Fabric) -> None:
     """Log to screen and ``cfg.run_dir/logging.log`` as ``cfg.print`` says; further processes show warnings only."""
     if not fabric.is_global_zero:
@@ -267,29 +257,20 @@ def log_to_run_dir(fabric: Fabric) -> None:
     with writing(Path(cfg.run_dir) / "logging.log", "The results so far are unchanged."):
         set_printing()
         for handler in logging.root.handlers[:]:
-            is_file = isinstance(handler, logging.FileHandler)
-            replacement = RunLog(handler.baseFilename) if is_file else ScreenLog(handler.formatter)
-            replacement.setFormatter(handler.formatter)
-            logging.root.removeHandler(handler)
-            handler.close()
-            logging.root.addHandler(replacement)
+            if not isinstance(handler, logging.FileHandler):
+                logging.root.removeHandler(handler)
+                logging.root.addHandler(ScreenLog(handler.formatter))
 
 
-def draw_pictures(run_dir: Path, missing: bool = False) -> None:
-    """Draw the pictures of a finished run; with ``missing`` those only that are not there."""
-    if missing and not is_finished(read_record(run_dir)):
-        return
+def draw_pictures(run_dir: Path) -> None:
+    """Draw the pictures of a finished run."""
     from graphgps_kmip.report.figures.attention_graphs import draw_attention  # matplotlib takes a second to import
     from graphgps_kmip.report.learning_curves import draw_curves
 
-    arrays, attention, curves = (run_dir / name for name in ("attention.npz", "attention.png", "curves.png"))
-    pictures = []
-    if arrays.exists() and not (missing and attention.exists()):
-        pictures.append(draw_attention(arrays, attention))
-    if not (missing and curves.exists()):  # the last one: where it is, the others were made
-        pictures.append(draw_curves(run_dir, cfg.metric_best, cfg.metric_agg))
-    if pictures:
-        logging.info("pictures: %s", ", ".join(path.name for path in pictures))
+    arrays = run_dir / "attention.npz"
+    pictures = [draw_attention(arrays, run_dir / "attention.png")] if arrays.exists() else []
+    pictures.append(draw_curves(run_dir, cfg.metric_best, cfg.metric_agg))
+    logging.info("pictures: %s", ", ".join(path.name for path in pictures))
 
 
 def _write_config(path: Path, config: CfgNode) -> None:
@@ -306,34 +287,14 @@ def _writes_scores(keep_scores: bool) -> bool:
     return cfg.train.mode in TRAINING and (keep_scores or is_estimator(cfg))
 
 
-def _complete_run(run_dir: Path, key: str, keep_scores: bool) -> None:
-    """Write what a finished run lacks that was interrupted after its training: arrays, scores and pictures."""
-    _complete_attention(run_dir, key)
-    if _writes_scores(keep_scores) and not scores_file(run_dir).exists():
-        try:
-            parts = assemble()
-            save_scores(parts.model, parts.dataset, parts.info.level, run_dir)
-        except UserError as error:
-            if keep_scores:
-                raise
-            logging.warning("no scores: %s", one_line(error))  # the results are complete without them
-    draw_pictures(run_dir, missing=True)
-
-
-def _complete_attention(run_dir: Path, key: str) -> None:
-    path = run_dir / "attention.npz"
-    is_other_package = cfg.train.mode not in components("train_mode")
-    if path.exists() or (run_dir / "curves.png").exists() or is_other_package or is_sparse(cfg):
-        return  # the curves are made after it
-    last = numbered(run_dir).get(trained_epochs(read_record(run_dir) or {}) - 1)
-    if cfg.train.mode in TRAINING and last is None:
-        logging.info("no attention picture: the run was interrupted before, and its last checkpoint is gone")
+def _complete_scores(run_dir: Path, keep_scores: bool) -> None:
+    """Write the scores of a finished run where they are missing, as after an interruption."""
+    if scores_file(run_dir).exists():
         return
     try:
         parts = assemble()
-        if cfg.train.mode in TRAINING:
-            load_model_state(parts.model, read_checkpoint(last, key)["model_state"], last)
-    except UserError as error:  # the results are complete without it
-        logging.warning("no attention picture: %s", one_line(error))
-        return
-    save_attention(parts.model, parts.dataset, path)
+        save_scores(parts.model, parts.dataset, parts.info.level, run_dir)
+    except UserError as error:
+        if keep_scores:
+            raise
+        logging.warning("no scores: %s", one_line(error))  # the results are complete without them

@@ -32,7 +32,7 @@ from graphgps_kmip.gym.train_modes import from_graphgym, loss_and_score, run_mod
 from graphgps_kmip.networks.gps_networks import build_branch
 from graphgps_kmip.networks.network_stack import build_encoder, build_head, composed_names, edge_encoder, node_encoder
 from graphgps_kmip.registry import Spec, named, register, watch
-from graphgps_kmip.task.make_task import SCORES
+from graphgps_kmip.task.task import SCORES
 
 
 def register_all() -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.common.atomic_write import temporary_ending
 from graphgps_kmip.common.environment import find_config
 from graphgps_kmip.data.score_file import read_scores
 from graphgps_kmip.errors import ConfigError
@@ -22,7 +21,7 @@ from graphgps_kmip.gym.config_loading import load_config, parse_overrides, read_
 from graphgps_kmip.gym.pretrained import adopt_settings
 from graphgps_kmip.gym.sparse_loading import check_estimator, is_sparse, layer_degrees
 from graphgps_kmip.ranges import SEED, refusal, whole
-from graphgps_kmip.results.run_folder import RESERVED, check_name, scores_file
+from graphgps_kmip.results.run_folder import scores_file
 
 # Of the command line, these keys hold for both stages: the data, the place, the machine, and how a run goes on.
 SHARED = frozenset(
@@ -50,13 +49,6 @@ def load_settings(file: str | Path, argv: Sequence[str]) -> None:
 
 def planned_runs(repeat: int) -> list[Run]:
     """Return the runs of the loaded config: ``repeat`` seeds from ``cfg.seed`` on, or ``cfg.run_multiple_splits``."""
-    check_name(cfg.name_tag, "name_tag")
-    check_name(cfg.cfg_dest, "cfg_dest", ending=temporary_ending())
-    if not cfg.cfg_dest or cfg.cfg_dest in RESERVED:
-        raise ConfigError(
-            f"cfg_dest: {cfg.cfg_dest!r} cannot name the config of a run, whose folder has other files of these names: "
-            "give another one, such as config.yaml"
-        )
     if why := refusal(whole(1, 100_000), repeat):
         raise ConfigError(f"--repeat: {why}")
     if cfg.run_multiple_splits:
@@ -71,7 +63,6 @@ def planned_runs(repeat: int) -> list[Run]:
 def results_folder(file: Path, out_dir: str, name_tag: str, sample: bool) -> Path:
     """Return ``<out_dir>/<name of the YAML>[-<name_tag>]``, as GraphGPS; samples have a root ``<out_dir>-sample``."""
     tag = f"-{name_tag}" if name_tag else ""
-    check_name(file.stem, "name_tag, with the name of the file" if tag else "--cfg", ending=tag)
     return Path(f"{out_dir.rstrip('/')}-sample" if sample else out_dir) / f"{file.stem}{tag}"
 
 
@@ -194,5 +185,4 @@ def planned_folder(argv: list[str], root: Path) -> Path:
     file = find_config(Path(argv[1]), root)
     settings = {key: value for key, value, _ in read_settings(file)} | dict(parse_overrides(argv[2:]))
     tag, out_dir = (str(settings.get(key, default)) for key, default in (("name_tag", ""), ("out_dir", "results")))
-    check_name(tag, "name_tag")
     return results_folder(file, out_dir, tag, settings.get("dataset.sample") in (True, "True"))

@@ -14,8 +14,13 @@ from yacs.config import CfgNode
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.checkpoint_names import choose_names
 from graphgps_kmip.compat.dialects import FOREIGN, name_dialect
-from graphgps_kmip.compat.foreign_keys import encoder_with_rrwp, translate_foreign
-from graphgps_kmip.compat.key_translation import UNREAD, UNREAD_ELSEWHERE, translate
+from graphgps_kmip.compat.key_translation import (
+    UNREAD,
+    UNREAD_ELSEWHERE,
+    encoder_with_rrwp,
+    translate,
+    translate_foreign,
+)
 from graphgps_kmip.compat.parameter_renaming import constants_of, read_state, rename_parameters
 from graphgps_kmip.compat.ppgt_keys import HEAD_OPTIONS
 from graphgps_kmip.errors import ConfigError

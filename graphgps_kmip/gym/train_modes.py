@@ -36,7 +36,7 @@ from graphgps_kmip.registry import Spec, components, entries, named, register
 from graphgps_kmip.results.run_folder import CONFIG, SPLITS, writing
 from graphgps_kmip.results.run_record import write_record, write_stats
 from graphgps_kmip.task import Task, make_task
-from graphgps_kmip.task.task import identity
+from graphgps_kmip.task.losses import identity
 from graphgps_kmip.train import (
     MissingWriter,
     TensorBoardWriter,

@@ -20,6 +20,7 @@ from graphgps_kmip.model.feature_encoding import SparseDropout
 from graphgps_kmip.model.layer_recipe import LayerRecipe, LayerScale, leaves_residual
 from graphgps_kmip.model.norms import NORMS
 from graphgps_kmip.ops.context import GraphContext
+from graphgps_kmip.ops.dropout import Dropout
 from graphgps_kmip.search.dispatch import Memo
 
 
@@ -132,10 +133,10 @@ class GPSLayer(nn.Module):
         scale = recipe.attention_layer_scale
         self.attention_scale = nn.ModuleList(LayerScale(dim, scale) if scale else nn.Identity() for _ in self.attention)
         self.ffn_norm = NORMS[norm](dim) if recipe.ffn else None
-        self.dropout, self.ffn = nn.Dropout(dropout), act()
+        self.dropout, self.ffn = Dropout(dropout), act()
         if recipe.ffn:
             self.ffn = nn.Sequential(
-                nn.Linear(dim, 2 * dim), self.ffn, nn.Dropout(dropout), nn.Linear(2 * dim, dim), nn.Dropout(dropout)
+                nn.Linear(dim, 2 * dim), self.ffn, Dropout(dropout), nn.Linear(2 * dim, dim), Dropout(dropout)
             )
         elif recipe.dropout_place == "output":
             self.dropout, self.ffn = nn.Identity(), nn.Sequential(self.ffn, self.dropout)

@@ -13,6 +13,7 @@ from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.model.gps import States
 from graphgps_kmip.ops.context import GraphContext
+from graphgps_kmip.ops.dropout import Dropout
 
 Activation = Callable[[], nn.Module]
 LayerOutput = tuple[Tensor, Tensor | None, States]
@@ -54,7 +55,7 @@ class TransformerLayer(nn.Module):
         super().__init__()
         self.attention = nn.ModuleList([attention])
         self.attention_norm, self.ffn_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.ffn = nn.Sequential(nn.Linear(dim, 4 * dim), act(), nn.Dropout(dropout), nn.Linear(4 * dim, dim))
+        self.ffn = nn.Sequential(nn.Linear(dim, 4 * dim), act(), Dropout(dropout), nn.Linear(4 * dim, dim))
 
     def forward(self, x: Tensor, context: GraphContext, states: States | None = None) -> LayerOutput:
         """Return new node features, the edge features and the attention's new state."""
@@ -76,8 +77,8 @@ class GraphormerLayer(nn.Module):
     def __init__(self, dim: int, attention: nn.Module, dropout: float = 0.0, mlp_dropout: float = 0.0) -> None:
         super().__init__()
         self.attention = nn.ModuleList([attention])
-        self.attention_norm, self.dropout = nn.LayerNorm(dim), nn.Dropout(dropout)
-        maps = nn.Linear(dim, dim), nn.GELU(), nn.Dropout(mlp_dropout), nn.Linear(dim, dim), nn.Dropout(dropout)
+        self.attention_norm, self.dropout = nn.LayerNorm(dim), Dropout(dropout)
+        maps = nn.Linear(dim, dim), nn.GELU(), Dropout(mlp_dropout), nn.Linear(dim, dim), Dropout(dropout)
         self.mlp = nn.Sequential(nn.LayerNorm(dim), *maps)
 
     def forward(self, x: Tensor, context: GraphContext, states: States = ()) -> LayerOutput:
@@ -112,7 +113,7 @@ class PostNormLayer(nn.Module):
         super().__init__()
         self.attention = nn.ModuleList([attention])
         self.attention_norm, self.ffn_norm = norm(dim), norm(dim)
-        self.ffn = nn.Sequential(nn.Linear(dim, 2 * dim), act(), nn.Dropout(dropout), nn.Linear(2 * dim, dim))
+        self.ffn = nn.Sequential(nn.Linear(dim, 2 * dim), act(), Dropout(dropout), nn.Linear(2 * dim, dim))
 
     def forward(self, x: Tensor, context: GraphContext, states: States) -> LayerOutput:
         """Return new node features, the edge features and the attention's new state."""
@@ -140,9 +141,7 @@ class GECOBlock(nn.Module):
         super().__init__()
         self.attention = nn.ModuleList([geco])
         self.attention_norm, self.ffn_norm = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.ffn = nn.Sequential(
-            nn.Linear(dim, dim), act(), nn.Dropout(dropout), nn.Linear(dim, dim), nn.Dropout(dropout)
-        )
+        self.ffn = nn.Sequential(nn.Linear(dim, dim), act(), Dropout(dropout), nn.Linear(dim, dim), Dropout(dropout))
 
     def forward(self, x: Tensor, context: GraphContext, states: States | None = None) -> LayerOutput:
         """Return new node features, the edge features and no states."""
@@ -164,7 +163,7 @@ class GNNLayer(nn.Module):
         self, conv: nn.Module, act: Activation = nn.Identity, dropout: float = 0.0, residual: bool = False
     ) -> None:
         super().__init__()
-        self.conv, self.act, self.dropout, self.residual = conv, act(), nn.Dropout(dropout), residual
+        self.conv, self.act, self.dropout, self.residual = conv, act(), Dropout(dropout), residual
 
     def forward(self, x: Tensor, context: GraphContext, states: States = ()) -> LayerOutput:
         """Return new node features, new edge features and the states."""

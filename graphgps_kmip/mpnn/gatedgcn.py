@@ -16,6 +16,7 @@ from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.message_passing import DistanceGate, factor_of, required_edge_attr
+from graphgps_kmip.ops.dropout import Dropout
 from graphgps_kmip.ops.gated_mean import EPS, can_run, can_update, gated_mean, gated_update
 from graphgps_kmip.ops.operators import new_tensors, operator, refuse_second_derivative
 from graphgps_kmip.registry import register
@@ -73,7 +74,7 @@ class GatedGCN(nn.Module):
         # a batch of one node, or of at most one edge, is normalised by the running statistics
         self.node_norm, self.edge_norm = (BatchNorm(dim, allow_single_element=True) for _ in range(2))
         self.gate = DistanceGate(dim, act) if equivstable_pe else None
-        self.act, self.dropout = act(), nn.Dropout(dropout)
+        self.act, self.dropout = act(), Dropout(dropout)
         self.residual, self.edge_residual, self.outer_residual = residual, edge_residual, outer_residual
 
     def forward(

@@ -12,6 +12,7 @@ from torch_geometric.utils import scatter
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.message_passing import Convolution, DistanceGate, SummedGIN, factor_of, required_edge_attr
+from graphgps_kmip.ops.dropout import Dropout
 from graphgps_kmip.ranges import Choice
 from graphgps_kmip.registry import register
 
@@ -37,7 +38,7 @@ Act = Callable[[], nn.Module]
 INNER: dict[str, Callable[[int, float, Act], nn.Sequential]] = {
     "mlp": lambda dim, _dropout, act: nn.Sequential(nn.Linear(dim, dim), act(), nn.Linear(dim, dim)),
     "mlp_dropout": lambda dim, dropout, act: nn.Sequential(
-        nn.Linear(dim, dim), act(), nn.Dropout(dropout), nn.Linear(dim, dim), nn.Dropout(dropout)
+        nn.Linear(dim, dim), act(), Dropout(dropout), nn.Linear(dim, dim), Dropout(dropout)
     ),
     "norm_linear": lambda dim, _dropout, _act: nn.Sequential(
         BatchNorm(dim, allow_single_element=True), nn.Linear(dim, dim)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.nn.functional import linear
 
+from graphgps_kmip.ops.dropout import draw_mask
 from graphgps_kmip.ops.native import dtype_flags, load, pointer, unavailable_reason
 from graphgps_kmip.ops.operators import are_plain, new_tensors, operator, refuse_second_derivative
 
@@ -95,7 +96,7 @@ def gated_update(
     .. math:: c_e' = [c_e +] \, \mathrm{drop}(\mathrm{relu}(\mathrm{BN}(g_e)))
 
     Other arguments are ``norm``, torch_geometric's BatchNorm, whose running statistics are updated in training mode,
-    ``dropout``, 0 in eval mode, with the draws of ``torch.nn.Dropout``, and ``residual``: add c to the new edges.
+    ``dropout``, 0 in eval mode, with the draws of `ops.dropout`, and ``residual``: add c to the new edges.
     Shapes: as of `gated_mean` -> o (N, C), c' (E, C).
     """
     batch_norm, num_edges = norm.module, edge.size(0)
@@ -104,7 +105,7 @@ def gated_update(
         moments = edge.new_empty(2, edge.size(1), dtype=torch.float64)
     else:
         moments = torch.stack([batch_norm.running_mean, batch_norm.running_var]).double()
-    keep = torch.empty(edge.shape, dtype=torch.bool).bernoulli_(1 - dropout) if dropout and num_edges else None
+    keep = draw_mask(edge.shape, dropout) if dropout and num_edges else None
     settings = {"keep_scale": 1 / (1 - dropout), "eps": batch_norm.eps, "batch_moments": batch_moments}
     tensors = x_target, x_source, edge, factor, weight, torch.stack([batch_norm.weight, batch_norm.bias])
     result = _GatedUpdate.apply(*tensors, source, target, moments, keep, settings, residual)

@@ -9,8 +9,7 @@ from typing import Any
 from graphgps_kmip.common.atomic_write import is_number
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.result_table import Ours
-from graphgps_kmip.report.split_overlap import split_overlap
+from graphgps_kmip.report.result_table import Ours, split_overlap
 from graphgps_kmip.report.welch import compare_runs, difference_text
 from graphgps_kmip.results.run_record import finished_runs, read_run_config
 

@@ -33,8 +33,7 @@ MODULES = {
         *("attention_kinds", "colourings_iteration", "colourings_pair", "encoded_differences", "hardmax"),
         *("norm_autoencoders", "toy_fit"),
     ),
-    "runtimes": ("breakdown", "runtimes", "scaling"),
-    "score_over_size": ("score_over_size",),
+    "runtimes": ("breakdown", "runtimes", "scaling", "score_over_size"),
     "score_charts": ("ablation", "batch_sizes", "pareto", "peak_memory", "score_against_cost", "time_against_score"),
 }
 DRAWERS = {name: module for module, names in MODULES.items() for name in names}

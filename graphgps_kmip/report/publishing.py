@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.errors import ManifestError, ResultsError
-from graphgps_kmip.experiments.chosen_settings import with_choices
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
-from graphgps_kmip.experiments.hyperparameter_search import ENDED, is_maximized, list_trials
+from graphgps_kmip.experiments.hyperparameter_search import ENDED, is_maximized, list_trials, with_choices
 from graphgps_kmip.experiments.published_runs import COLUMNS, RUN, TIMING, TRIAL, run_or_published
 from graphgps_kmip.experiments.run_status import HashOf, State, Status, read_failure
 from graphgps_kmip.experiments.search_space import Choice, Ranges, searches

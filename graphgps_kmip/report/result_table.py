@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from graphgps_kmip.common.atomic_write import read_artefact
+from graphgps_kmip.common.environment import find_config
 from graphgps_kmip.common.near_misses import suggest
-from graphgps_kmip.errors import ResultsError
+from graphgps_kmip.common.yaml_files import read_yaml
+from graphgps_kmip.errors import InputError, ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.hyperparameter_search import SearchRecord
 from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
 from graphgps_kmip.experiments.published_runs import run_or_published
 from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status
-from graphgps_kmip.report.split_overlap import training_overlap
 from graphgps_kmip.report.welch import Difference, welch
 from graphgps_kmip.results.run_record import read_run_config, read_stats
 
@@ -310,6 +311,25 @@ def _command_cells(
             yield (row, column), Ours(values=values, planned=len(values), sources={name: status}, text=text)
 
 
+def split_overlap(format: str, name: str) -> float | None:  # noqa: A002 (the config key's name)
+    """Return n_test / n_train of the official splits of ``dataset.format`` and ``dataset.name``; None: not known."""
+    from graphgps_kmip.data import find  # loads torch_geometric: seconds
+
+    try:
+        published = find(format, name).statistics
+    except InputError:  # of custom modules that are not imported here
+        return None
+    return published.sizes[2] / published.sizes[0] if published and published.sizes else None
+
+
+def training_overlap(training: Training) -> float | None:
+    """Return the `split_overlap` of a training whose seed is the index of the split, else 0: runs have one split."""
+    if not training.splits:
+        return 0.0
+    dataset = read_yaml(find_config(Path("configs", training.cfg)))["dataset"]
+    return split_overlap(dataset["format"], dataset.get("name", ""))
+
+
 def run_value(kind: str, status: Status) -> float:
     """Return one value of a finished run, of a kind of `VALUES`; a `ResultsError` if its files do not hold it."""
     try:
@@ -338,10 +358,6 @@ def _epoch_seconds(status: Status) -> float:
     if not times:
         raise ResultsError(f"{status.path}/train/stats.json has no epoch: train it again")
     return statistics.fmean(times)
-
-
-def _width(status: Status) -> float:
-    return status.record.get("width") or read_run_config(status.path, status.record)["gnn"]["dim_inner"]
 
 
 def _memory_mb(status: Status) -> float:

@@ -1,4 +1,4 @@
-"""Run folder: paths of its files, checkpoints in it, allowed names, and errors of a failed write.
+"""Run folder: paths of its files, checkpoints in it, and errors of a failed write.
 
 ::
 
@@ -15,22 +15,15 @@
 from __future__ import annotations
 
 import errno
-import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from graphgps_kmip.errors import ConfigError, RunFolderError
+from graphgps_kmip.errors import RunFolderError
 
 SPLITS = ("train", "val", "test")
 RECORD = "record.json"
 CONFIG = "config.yaml"
-# What a run folder holds besides its config, whose name `cfg_dest` sets.
-RESERVED = frozenset({*SPLITS, RECORD, "ckpt", "logging.log", "tensorboard", "curves.png", "attention.npz",
-                      "brec.jsonl", "attention.png", "attention_weights.npz", "scores.pt",
-                      "predictions.csv"})  # fmt: skip
-MAX_NAME_BYTES = 255  # of one name, on every common file system
-
 FIXES = {
     errno.ENOSPC: "make room on this disk, or set another out_dir",
     errno.EDQUOT: "your quota is used up: make room, or set another out_dir",
@@ -78,30 +71,6 @@ def run_folders(out_dir: Path) -> list[Path]:
         return []
     folders = [path for path in out_dir.iterdir() if path.name.isdecimal() and path.is_dir()]
     return sorted(folders, key=lambda path: int(path.name))
-
-
-def check_name(name: str, key: str, ending: str = "") -> None:
-    """Refuse what cannot be the name of one file or folder, and so could lead out of the folder it belongs in.
-
-    Args:
-        name (str): the name, or a part of one.
-        key (str): where it was set, for the message.
-        ending (str, optional): what is appended to it on disk. (default: ``""``)
-
-    Raises:
-        ConfigError: it has a separator or a control character, is ``.`` or ``..``, or is too long.
-    """
-    wrong = [character for character in name if character in "/\\" or not character.isprintable()]
-    if wrong or name in (".", ".."):
-        what = f"has the character {wrong[0]!r}" if wrong else "is a path"
-        raise ConfigError(
-            f"{key}: {reprlib.repr(name)} {what}: give a plain name, without separators or control characters"
-        )
-    size = len((name + ending).encode("utf-8", "surrogateescape"))
-    if size > MAX_NAME_BYTES:
-        raise ConfigError(
-            f"{key}: {reprlib.repr(name)} makes a name of {size} bytes; file systems allow {MAX_NAME_BYTES}: shorten it"
-        )
 
 
 @contextmanager

@@ -11,13 +11,18 @@ from torch import Tensor
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ops.host_copies import counts, host_copy
 from graphgps_kmip.registry import register
-from graphgps_kmip.task.task import HALF, identity
 
 Reduce = Callable[[Tensor], Tensor]  # sums a tensor over the processes; only class weights need it
 Terms = tuple[Tensor, Tensor]  # (total, weight)
 Loss = Callable[..., Terms]
 
+HALF = (torch.float16, torch.bfloat16)
 NO_WEIGHT = 1e-30  # where nothing counts: 0 / 1e-30 is a finite 0 with finite gradients, and 1e-30 + 1 == 1
+
+
+def identity(tensor: Tensor) -> Tensor:
+    """Return the tensor itself: the sum over the processes of a run that has only one."""
+    return tensor
 
 
 def squeeze(tensor: Tensor) -> Tensor:

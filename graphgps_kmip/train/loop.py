@@ -31,7 +31,8 @@ from graphgps_kmip.ops.host_copies import remember_batch
 from graphgps_kmip.results.best_epoch import is_better
 from graphgps_kmip.results.run_folder import SPLITS
 from graphgps_kmip.results.run_record import rounded, write_record
-from graphgps_kmip.task.task import HALF, Task
+from graphgps_kmip.task.losses import HALF
+from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.checkpoint import Checkpointer
 from graphgps_kmip.train.distributed import all_reduce, gather_rows, make_fabric, on_rank_zero, share_batch_norms
 from graphgps_kmip.train.reporter import Reporter, Writer, closing

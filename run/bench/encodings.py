@@ -25,8 +25,7 @@ from torch_geometric.transforms import AddLaplacianEigenvectorPE, AddRandomWalkP
 
 import graphgps_kmip.gym  # noqa: F401  (registers the config groups)
 from graphgps_kmip.data.dataset import GraphDataset
-from graphgps_kmip.data.precomputed_encodings import encoded
-from graphgps_kmip.data.worker_processes import cores
+from graphgps_kmip.data.precomputed_encodings import cores, encoded
 from graphgps_kmip.errors import report_mistakes
 from graphgps_kmip.gym.data_loading import enabled_encodings
 

@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from torch_geometric.data import Batch, Data
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.data.sets.recall import CODE_LENGTHS, VALUES, draw_graph
+from graphgps_kmip.data.sets.long_range import CODE_LENGTHS, VALUES, draw_graph
 from graphgps_kmip.encoding.expander_graph import expander_edges
 from graphgps_kmip.errors import ConfigError, report_mistakes
 from graphgps_kmip.gym.config_loading import load_config

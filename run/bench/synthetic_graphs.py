@@ -11,6 +11,8 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import LocalDegreeProfile
 
 TREE_NODES, PLANAR_NODES = 151, 479  # mean sizes of Peptides and of PascalVOC-SP
+ZINC_NODES, ZINC_SPREAD = 23, 4.5
+COMPUTERS_NODES, COMPUTERS_EDGES = 13752, 491722  # edges in both directions
 RINGS = 8  # of a tree, as rings of six nodes
 
 
@@ -46,6 +48,23 @@ def superpixels(rng: np.random.Generator) -> Data:
     y = np.minimum(rng.geometric(0.5, num_nodes) - 1, 20)  # most are background, as in the photographs
     graph.x, graph.y = torch.from_numpy(rng.standard_normal((num_nodes, 14))).float(), torch.from_numpy(y)
     graph.edge_attr = torch.from_numpy(rng.standard_normal((graph.num_edges, 2))).float()
+    return graph
+
+
+def molecule(rng: np.random.Generator) -> Data:
+    """Return a tree with rings, types of its atoms and bonds and a target: 23 nodes on average, as in ZINC."""
+    graph = tree(rng, int(np.clip(rng.normal(ZINC_NODES, ZINC_SPREAD), 9, 38)), rings=3)
+    graph.x = torch.from_numpy(rng.integers(0, 21, (graph.num_nodes, 1)))
+    graph.edge_attr = torch.from_numpy(rng.integers(1, 4, graph.num_edges))
+    graph.y = torch.from_numpy(rng.standard_normal(1)).float()
+    return graph
+
+
+def co_purchases(rng: np.random.Generator) -> Data:
+    """Return products that were bought together, with words of their reviews and categories: sizes of Computers."""
+    graph = erdos_renyi(rng, COMPUTERS_NODES, COMPUTERS_EDGES / COMPUTERS_NODES)
+    graph.x = torch.from_numpy(rng.random((COMPUTERS_NODES, 767)) < 0.35).float()
+    graph.y = torch.from_numpy(rng.integers(0, 10, COMPUTERS_NODES))
     return graph
 
 

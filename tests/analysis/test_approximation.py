@@ -6,10 +6,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
-
-from graphgps_kmip.analysis import attention_analysis as module
-from graphgps_kmip.analysis.attention_analysis import (
+from run.analyse import (
     ORDERS,
     Heads,
     cumulative_weight,
@@ -19,6 +16,9 @@ from graphgps_kmip.analysis.attention_analysis import (
     key_counts,
     kmip_outputs,
 )
+from torch import Tensor
+
+from run import analyse as module
 
 COUNTS = [1, 2, 3, 7, 12, 40]
 

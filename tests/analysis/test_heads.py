@@ -7,9 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import Tensor, nn
-
-from graphgps_kmip.analysis.attention_analysis import (
+from run.analyse import (
     by_layer,
     collect_heads,
     crossing,
@@ -18,6 +16,8 @@ from graphgps_kmip.analysis.attention_analysis import (
     kmip_outputs,
     spread,
 )
+from torch import Tensor, nn
+
 from graphgps_kmip.attention import AttentionGraph, FullAttention, GraphContext
 from graphgps_kmip.attention.kmip import build_kmip
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.exphormer import ExpanderMessages, ExphormerAttention, ExphormerState
+from graphgps_kmip.encoding.feature_encoders import map_columns
 from graphgps_kmip.mpnn import GINE
 from graphgps_kmip.mpnn.gat import GAT
 from graphgps_kmip.mpnn.gatedgcn import GatedGCN
@@ -173,3 +174,21 @@ def test_a_gate_gets_the_encoding_of_nodes() -> None:
     context = replace(context, encoding=encoding)
     expected = conv(x, *join_edges(branch, context), encoding)[0]
     torch.testing.assert_close(call(branch, x, context), expected)
+
+
+@pytest.mark.parametrize("use_bias", [False, True])
+@pytest.mark.parametrize("options", [{"num_virt_node": 2}, {"use_exp_edges": False}])
+def test_features_of_a_linear_map_of_few_columns_are_not_mapped_again(options: dict[str, int], use_bias: bool) -> None:
+    x, context = make_batch(SIZES, DIM)
+    encoder, columns = nn.Linear(1, DIM).double(), torch.randn(context.edge_index.size(1), 1).double()
+    attention, results = ExphormerAttention(DIM, HEADS, use_bias=use_bias, **options).double(), []
+    for encoded in (map_columns(encoder, columns), encoder(columns)):
+        state = attention.initial_state(context.with_edge_attr(encoded))
+        out = attention(x, context, state)[0]
+        wanted = (*encoder.parameters(), attention.edge.weight, *attention.initial_state.parameters())
+        grads = torch.autograd.grad((out * x).sum(), wanted, allow_unused=True)
+        results.append((out, state.map_rows(x.dtype), *(grad for grad in grads if grad is not None)))
+        assert (state.mixture is None) == (not hasattr(encoded, "linear_columns"))
+    torch.testing.assert_close(*results, **ROUNDING)
+    normed = context.with_edge_attr(map_columns(encoder, columns) * 2)  # a batch norm of edges, say
+    assert attention.initial_state(normed).mixture is None

@@ -1,4 +1,4 @@
-"""The fused gather: its kernels in a process of their own, compiled for a GPU, and, with one, on realistic sizes."""
+"""The fused gather: its kernels are compiled for a GPU and, with one, tried on realistic sizes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ import torch
 from graphgps_kmip.ops.sparse_attention import sparse_attention
 from graphgps_kmip.ops.triton_sparse_attention import can_run, sparse_attention_backward, sparse_attention_forward
 from graphgps_kmip.search import topk_inner_product
-from tests.search.triton_runs import INTERPRETING, assembly_for, needs_triton, run_cases, three_ways
-
-
-@needs_triton
-@three_ways
-def test_the_kernels_pass_their_cases_in_a_process_of_their_own(interpret: bool, marks: str) -> None:
-    run_cases(Path(__file__).with_name("triton_sparse_attention_cases.py"), interpret, marks)
+from tests.search.triton_runs import INTERPRETING, assembly_for, needs_triton
 
 
 @needs_triton

@@ -1,4 +1,4 @@
-"""The fused gather against the plain torch one; run by test_triton_sparse_attention.py in a process of its own."""
+"""The fused gather against the plain torch one; run by test_triton.py, in the folder search, in another process."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_a_second_signal_is_passed_on_as_a_kill_unless_it_is_an_echo(monkeypatch
     monkeypatch.setattr(signals, "ECHO_SECONDS", math.inf)
     with StopSignals(forward=True) as stop:
         signal.raise_signal(signal.SIGHUP)
-        assert [stop.order(), stop.order()] == [signal.SIGINT, 0]
+        assert [stop.order(), stop.order()] == [signal.SIGTERM, 0]
         signal.raise_signal(signal.SIGINT)
         assert stop.order() == 0
         monkeypatch.setattr(signals, "ECHO_SECONDS", -1.0)

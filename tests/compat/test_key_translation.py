@@ -16,8 +16,7 @@ from yacs.config import CfgNode
 
 import graphgps_kmip.compat
 import graphgps_kmip.gym
-from graphgps_kmip.compat.foreign_keys import SPEXPHORMER
-from graphgps_kmip.compat.key_translation import KEYS, UNREAD, UNREAD_ELSEWHERE, VALUES, refuse, translate
+from graphgps_kmip.compat.key_translation import KEYS, SPEXPHORMER, UNREAD, UNREAD_ELSEWHERE, VALUES, refuse, translate
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_defaults import set_defaults
 from graphgps_kmip.gym.config_loading import flatten, load_config

@@ -12,8 +12,7 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
 from graphgps_kmip.compat.dialects import quirks_met
-from graphgps_kmip.compat.foreign_keys import SPEXPHORMER
-from graphgps_kmip.compat.key_translation import refuse
+from graphgps_kmip.compat.key_translation import SPEXPHORMER, refuse
 from graphgps_kmip.data.dataset_record import find
 from graphgps_kmip.data.score_file import read_scores
 from graphgps_kmip.errors import ConfigError

@@ -134,17 +134,3 @@ def test_each_number_of_the_seed_changes_the_draw_and_the_same_seed_repeats_it()
     assert len(set(drawn)) == len(seeds)
     torch.manual_seed(1)
     assert tuple(draw_edges(layer, 5, "reservoir", seeds[0])[0].tolist()) == drawn[0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"k": 0}, r"spexphormer\.degree: the number of edges to draw must be 1 or more, got 0"),
-        ({"how": "top"}, r"spexphormer\.sampler: edges are drawn by one of reservoir, uniform, max, got 'top'"),
-        ({"nodes": torch.tensor([0, 3])}, r"nodes must be in 0\.\.2, got 0\.\.3"),
-        ({"nodes": torch.tensor([-1])}, r"nodes must be in 0\.\.2, got -1\.\.-1"),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        draw_edges(layer_of([2, 0, 3]), **({"k": 2, "how": "uniform", "rng_seed": SEED} | arguments))

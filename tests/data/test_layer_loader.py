@@ -220,11 +220,9 @@ def test_other_attributes_of_nodes_come_along_and_those_of_edges_do_not() -> Non
         ({"sampler": "max"}, r"spexphormer\.sampler: choose one of graph_reservoir, .*, got 'max'"),
         ({"degrees": (3, 0)}, r"spexphormer\.degree: numbers of in-edges above 0, got \[3, 0\]"),
         ({"degrees": ()}, r"spexphormer\.degree: numbers of in-edges above 0, got \[\]"),
-        ({"degrees": (3, 3, 3)}, r"spexphormer\.degree: 3 layers, and scores of 2 only"),
         ({"batch_size": 0}, r"train\.batch_size must be 1 or more, got 0"),
         ({"resampling_epochs": 0}, r"spexphormer\.resampling_epochs must be 1 or more, got 0"),
         ({"num_draws": 0}, r"spexphormer\.eval_draws must be 1 or more, got 0"),
-        ({"scores": scores_of([1, 1])}, "scores of 2 nodes for a graph of 90"),
     ],
 )
 def test_wrong_settings_are_refused(options: dict, message: str) -> None:

@@ -12,7 +12,15 @@ import torch
 from torch_geometric.data import Data
 
 from graphgps_kmip.common.torch_files import load_plain, save_plain
-from graphgps_kmip.data import DataError, DatasetRecord, GraphDataset, find, open_dataset, random_split, register
+from graphgps_kmip.data import (
+    DataError,
+    DatasetRecord,
+    GraphDataset,
+    find,
+    open_dataset,
+    random_split,
+    register_dataset,
+)
 
 Rings = Callable[[int], GraphDataset]
 
@@ -104,16 +112,16 @@ def test_stratified_folds_need_one_class_for_each_graph_and_a_data_set_a_graph(r
 
 
 def test_a_registered_data_set_is_found_by_format_and_name() -> None:
-    record = register(record_of([]))
+    record = register_dataset(record_of([]))
     assert find("Mine", "rings") is record
-    assert register(record) is record
+    assert register_dataset(record) is record
     with pytest.raises(ValueError, match="the name 'Mine/rings' is taken by the dataset Mine/rings"):
-        register(replace(record, summary="another"))
+        register_dataset(replace(record, summary="another"))
     assert find("Mine", "rings") is record
 
 
 def test_a_format_with_one_nameless_data_set_needs_no_name() -> None:
-    record = register(record_of([], name=""))
+    record = register_dataset(record_of([], name=""))
     assert find("Mine") is find("Mine", "none") is record
     with pytest.raises(ValueError, match=r"dataset\.name: Mine has no 'rings'. Allowed: none"):
         find("Mine", "rings")

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.data import DataError, DatasetInfo, GraphDataset, open_dataset
 from graphgps_kmip.data.graph_folder import folder_record
-from graphgps_kmip.data.pair_splits import divide_links
+from graphgps_kmip.data.splits import divide_links
 from tests.data.graph_files import arrays, write
 
 SHARES = (0.6, 0.2, 0.2)

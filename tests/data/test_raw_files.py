@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import hashlib
 import io
 import os
 import resource
@@ -38,7 +37,7 @@ from graphgps_kmip.data import (
 )
 from graphgps_kmip.data.dataset_info import load_or_summarize
 from graphgps_kmip.data.precomputed_encodings import encoded
-from graphgps_kmip.data.raw_files import SHA256, unpack
+from graphgps_kmip.data.raw_files import unpack
 from tests.data.toy_encodings import Rings, folders, ones, start
 
 RAW = RawFiles("Numbers", ("raw/one.pt", "raw/two.pt"), archives=("numbers.zip",))
@@ -235,17 +234,6 @@ def test_a_damaged_file_is_named_and_kept_aside(tmp_path: Path) -> None:
         open_dataset(RECORD, tmp_path)
     (raw / "two.pt").write_bytes(content)
     assert values(tmp_path) == [1, 2]
-
-
-def test_a_file_with_another_checksum_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    raw = place(tmp_path)
-    right = hashlib.sha256((raw / "one.pt").read_bytes()).hexdigest()
-    monkeypatch.setitem(SHA256, "Numbers/raw/one.pt", right)
-    assert values(tmp_path) == [1, 2]
-    monkeypatch.setitem(SHA256, "Numbers/raw/one.pt", "0" * 64)
-    torch.save(number(9), raw / "two.pt")  # so that it has to be prepared again
-    with pytest.raises(DataError, match=r"one\.pt cannot be used \(its checksum is not the published file's\)"):
-        open_dataset(RECORD, tmp_path)
 
 
 def test_what_was_processed_follows_its_raw_files_and_heals(tmp_path: Path) -> None:

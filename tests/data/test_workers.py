@@ -7,7 +7,6 @@ import json
 import os
 import pickle
 import signal
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -101,26 +100,11 @@ def test_a_killed_process_is_told_as_such(rings: Rings) -> None:
     assert line.endswith("set num_workers lower; 0 loads in the main process")
 
 
-@pytest.mark.usefixtures("_ended_here")
-def test_a_process_that_is_killed_during_a_step_is_told_as_such(rings: Rings) -> None:
-    loader = GraphLoader(rings(9).graphs, 1, num_workers=1)
-    iterator = iter(loader)
-    next(iterator)
-
-    def step() -> None:
-        for worker in loader.loader._iterator._workers:
-            os.kill(worker.pid, signal.SIGKILL)
-        time.sleep(20)
-
-    with pytest.raises(DataError, match=r"a process that loads data was killed \(by signal Killed\)"):
-        step()
-
-
 # Two forked processes, each of which lists the threads of every BLAS that it has loaded after a first use of scipy.
 BLAS = """
 import json
 from threadpoolctl import threadpool_info
-from graphgps_kmip.data.worker_processes import map_in_order
+from graphgps_kmip.data.precomputed_encodings import map_in_order
 
 def work(chunk):
     import scipy.linalg

@@ -11,9 +11,8 @@ import pytest
 
 from graphgps_kmip import reproduce
 from graphgps_kmip.errors import ManifestError
-from graphgps_kmip.experiments.chosen_settings import check_searched, with_choices
 from graphgps_kmip.experiments.experiment_spec import Experiment
-from graphgps_kmip.experiments.hyperparameter_search import run_search
+from graphgps_kmip.experiments.hyperparameter_search import check_searched, run_search, with_choices
 from graphgps_kmip.experiments.run_status import failure_file
 from graphgps_kmip.experiments.search_space import load_ranges, searches
 from tests.experiments.search_cases import FACTORS, TOGETHER, Recorder, Score, scores, toy

@@ -11,18 +11,15 @@ import pytest
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
-from graphgps_kmip.experiments.manifest import load_manifest
-from graphgps_kmip.experiments.printed_tables import PrintedCell, load_printed
+from graphgps_kmip.experiments.printed_tables import PrintedCell
 from graphgps_kmip.experiments.run_status import experiment_markdown
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.planned_runs import planned_hash
 from graphgps_kmip.gym.sparse_loading import is_sparse
 from graphgps_kmip.report.result_table import ResultTable, build_table
 from run import brec
+from tests.experiments.repository import EXPERIMENTS, PRINTED, ROOT
 
-ROOT = Path(__file__).parents[2]
-EXPERIMENTS = load_manifest(ROOT / "run" / "experiments")
-PRINTED = load_printed(ROOT / "run" / "experiments" / "printed")
 FOLDERS = {training.folder: training for owner in EXPERIMENTS.values() for training in owner.trainings}
 # Cells that trainings fill (counted in the documents, dashes left out, OOM counted), and those of GRIT, which PPGT's
 # paper quotes.

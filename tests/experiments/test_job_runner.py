@@ -250,21 +250,6 @@ def test_a_signal_ends_the_running_job_begins_no_other_and_the_same_command_goes
     assert "epochs there: 2" in jobs[0].log.read_text()
 
 
-def test_a_job_hears_the_signal_where_the_runner_has_it_ignored(place: Place) -> None:
-    """As in the background of a script: SIGTERM stops the runner, which sends SIGINT on."""
-    jobs = command_jobs(
-        place, "import time\nfrom pathlib import Path\nPath('up').touch()\ntime.sleep(20)\nPath('slept').touch()\n"
-    )
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        stopped = stopped_by(jobs, place, (place.root / "up").exists, signal.SIGTERM)
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert [result.outcome for result in stopped.results] == [Outcome.STOPPED]
-    assert not (place.root / "slept").exists()
-
-
 @pytest.mark.parametrize("signals_sent", [1, 2])
 def test_a_second_signal_kills_a_job(place: Place, signals_sent: int, monkeypatch: Patch) -> None:
     monkeypatch.setattr(signals, "ECHO_SECONDS", 0.0)
@@ -272,7 +257,7 @@ def test_a_second_signal_kills_a_job(place: Place, signals_sent: int, monkeypatc
     jobs = command_jobs(
         place,
         f"import signal, sys, time\nfrom pathlib import Path\ndef hear(*_): Path('heard').touch(){write}\n"
-        "signal.signal(signal.SIGINT, hear)\nPath('up').touch()\ntime.sleep(1200)\n",
+        "signal.signal(signal.SIGTERM, hear)\nPath('up').touch()\ntime.sleep(1200)\n",
     )
 
     def ready() -> bool:

@@ -16,12 +16,11 @@ from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Tra
 from graphgps_kmip.experiments.jobs import list_members
 from graphgps_kmip.experiments.manifest import load_manifest, with_members
 from graphgps_kmip.experiments.printed_tables import PrintedTable
-from graphgps_kmip.experiments.search_space import load_ranges, searches
+from graphgps_kmip.experiments.search_space import searches
 from graphgps_kmip.report.result_table import build_table
+from tests.experiments.repository import PRINTED_RANGES, ROOT
 
-ROOT = Path(__file__).parents[2]
 EXAMPLE = re.search(r"```yaml\n(rows:\n.*?)```", (ROOT / "docs/fair-tables.md").read_text(), re.DOTALL)[1]
-RANGES = load_ranges(ROOT / "run/experiments/ranges")
 MINE = {"like": "GatedGCN+Transformer", "set": {"gt.layer_type": "GCN+Mine"}}
 GRID = "trainings: [{over: {d: [x, y]}, cfg: 'F/{d}.yaml', seeds: 2}]"
 SHARED = "commands: {c: {run: r, sample: s, produces: [f], needs: []}}"
@@ -155,7 +154,7 @@ def test_an_added_row_has_config_seeds_and_settings_of_the_row_that_it_is_like_a
 
 def test_the_row_of_the_documentation_is_searched_over_the_ranges_of_the_other_one_and_its_own(tmp_path: Path) -> None:
     rows = yaml.safe_load(EXAMPLE)["rows"]
-    listed = searches(with_rows(tmp_path, rows)["fair/minesweeper"], RANGES)
+    listed = searches(with_rows(tmp_path, rows)["fair/minesweeper"], PRINTED_RANGES)
     mine, like = (
         next(search for search in listed if search.training.point["model"] == name)
         for name in ("GatedGCN+Linear", "GatedGCN+Transformer")
@@ -204,7 +203,7 @@ LR = {"default": 1, "values": [1], "keys": ["optim.base_lr"]}
 )
 def test_a_row_that_cannot_be_added_is_refused_in_a_line(rows: dict, message: str, tmp_path: Path) -> None:
     with pytest.raises(ManifestError) as error:
-        searches(with_rows(tmp_path, rows)["fair/minesweeper"], RANGES)
+        searches(with_rows(tmp_path, rows)["fair/minesweeper"], PRINTED_RANGES)
     assert message in str(error.value)
 
 

@@ -10,9 +10,9 @@ import yaml
 
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.printed_tables import load_printed
+from tests.experiments.repository import PRINTED as TABLES
+from tests.experiments.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
-TABLES = load_printed(ROOT / "run" / "experiments" / "printed")
 COUNTS = yaml.safe_load((ROOT / "tests" / "parameter_counts.yaml").read_text())
 # Counted in the documents, dashes left out, OOM counted.
 CELLS = {

@@ -20,8 +20,7 @@ from graphgps_kmip.experiments.hyperparameter_search import (
     run_search,
 )
 from graphgps_kmip.experiments.run_status import State, Status, failure_file, run_status
-from graphgps_kmip.experiments.search_engines import coordinate_search, draw_choices
-from graphgps_kmip.experiments.search_space import Factor, Space, searches
+from graphgps_kmip.experiments.search_space import Factor, Space, coordinate_search, draw_choices, searches
 from tests.experiments.search_cases import FACTORS, RANGES, TOGETHER, TRIALS, Recorder, Score, scores, toy
 from tests.processes import HANGS
 

@@ -14,18 +14,15 @@ from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Training
 from graphgps_kmip.experiments.hyperparameter_search import coordinate_search
 from graphgps_kmip.experiments.jobs import narrow_by_option
-from graphgps_kmip.experiments.manifest import load_manifest
 from graphgps_kmip.experiments.search_space import Search, load_ranges, searches
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.experiment import assemble
 from graphgps_kmip.gym.network_building import NARROWEST
 from graphgps_kmip.gym.planned_runs import configured, planned_hash, planned_runs
+from tests.experiments.repository import EXPERIMENTS, PRINTED_RANGES, ROOT
 from tests.experiments.search_cases import FACTORS, RANGES, toy
 
-ROOT = Path(__file__).parents[2]
-MANIFEST = load_manifest(ROOT / "run" / "experiments")
-PRINTED = load_ranges(ROOT / "run" / "experiments" / "ranges")
-ALL = [search for key in PRINTED for search in searches(MANIFEST[key], PRINTED)]
+ALL = [search for key in PRINTED_RANGES for search in searches(EXPERIMENTS[key], PRINTED_RANGES)]
 
 
 def firsts() -> list[Search]:
@@ -53,7 +50,7 @@ def factor(**changes: Any) -> dict[str, Any]:
 
 def test_the_searches_of_the_paper_are_as_many_as_it_tells() -> None:
     # 4 data sets x 4 models; Paris x 8 models; 2 clouds x 4; thesis 3 x 4; digits; GECO on 4 graphs, and Cora; 5 tables
-    counts = {key: len(searches(MANIFEST[key], PRINTED)) for key in PRINTED}
+    counts = {key: len(searches(EXPERIMENTS[key], PRINTED_RANGES)) for key in PRINTED_RANGES}
     papers = {"K-5.2": 16, "K-5.3a": 8, "K-5.3c": 8, "T-6.6": 12, "G-T4": 4}
     fair = {"fair/minesweeper": 12, "fair/tolokers": 12}
     assert counts == papers | fair | {"quickstart/digits": 1, "geco/search": 1, "recall/tuning": 9}
@@ -164,16 +161,16 @@ def test_a_mistake_in_the_ranges_is_told(tmp_path: Path, changes: dict[str, Any]
 
 def test_what_is_not_searched_is_told_what_is() -> None:
     with pytest.raises(ManifestError, match="T-6.1 has no ranges to search. Experiments that have: .*K-5.2, K-5.3a"):
-        searches(MANIFEST["T-6.1"], PRINTED)
-    shanghai = narrow_by_option(MANIFEST["K-5.3a"], "dataset=Shanghai")
+        searches(EXPERIMENTS["T-6.1"], PRINTED_RANGES)
+    shanghai = narrow_by_option(EXPERIMENTS["K-5.3a"], "dataset=Shanghai")
     with pytest.raises(ManifestError, match="no training that was asked for has ranges. Searched are: dataset=Paris"):
-        searches(shanghai, PRINTED)
+        searches(shanghai, PRINTED_RANGES)
 
 
 def test_a_folder_of_a_trial_belongs_to_one_set_of_settings_and_has_a_short_name_of_plain_letters() -> None:
     tried = [trial for search in ALL for trial in trials(search)]
     owners: dict[str, Training] = {}
-    for training in [*(training for experiment in MANIFEST.values() for training in experiment.trainings), *tried]:
+    for training in [*(training for experiment in EXPERIMENTS.values() for training in experiment.trainings), *tried]:
         other = owners.setdefault(training.folder, training)
         assert (other.cfg, other.settings) == (training.cfg, training.settings), training.folder
     assert all(re.fullmatch(r"[\w.+-]{1,100}", Path(trial.folder).name) for trial in tried)

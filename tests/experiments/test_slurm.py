@@ -1,4 +1,4 @@
-"""Jobs go to a cluster. Here is none: submitit's local executor runs them, and a dry run shows what Slurm would get."""
+"""Jobs go to a cluster. Here is none: a dry run shows what Slurm would get, and a made-up sbatch what it gets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_dry_run_shows_the_files_of_sbatch_grouped_by_needs(place: Place, caps
     groups = [[job.label for job in group] for group in group_jobs(jobs_of(place))]
     assert groups == [["A GCN seed 0", "A GAT seed 0", "A bench"], ["A look"]]
     options = parse_options(["partition=gpu,time=1-02:30:00", "gres=gpu:1,mem=40GB"])
-    assert submit(jobs_of(place), worker_of, place.root / "slurm", options, dry_run=True)
+    submit(jobs_of(place), worker_of, place.root / "slurm", options, dry_run=True)
     first, second = capsys.readouterr().out.split("# group 2: 1 jobs, the first one A look")
     assert first.startswith("# group 1: 3 jobs, the first one A GCN seed 0\n#!/bin/bash")
     for line in ("partition=gpu", "time=1590", "gres=gpu:1", "mem=40GB", "array=0-2%3", "job-name=reproduce"):
@@ -73,11 +73,9 @@ def test_a_dry_run_shows_the_files_of_sbatch_grouped_by_needs(place: Place, caps
     [
         ("partion=gpu", None, "unknown key 'partion'. Did you mean partition"),
         ("nodes=3,time=5", 2, "unknown key 'nodes'"),
-        ("executor=local,time=5", 2, "unknown key 'executor'"),
         ("partition", None, "expected key=value"),
         ("partition=gpu", None, "time is missing"),
         ("time=1h", None, "time is minutes or"),
-        ("time=5,executor=pbs", None, "executor is slurm or local, got 'pbs'"),
     ],
 )
 def test_a_mistake_in_the_options_is_told(text: str, nodes: int | None, message: str) -> None:
@@ -95,23 +93,17 @@ def test_without_submitit_or_slurm_the_error_says_so(place: Place, monkeypatch: 
         parse_options(["time=5"])
 
 
-def test_the_local_executor_runs_what_does_not_need_a_failed_job(place: Place, capsys: Capture) -> None:
-    # Each job runs its own script here, with no scheduler inside that would make its folder.
-    tool = place.root / "tool.py"
-    tool.write_text(tool.read_text().replace("with Path", "out.mkdir(parents=True)\nwith Path", 1))
-    jobs = [job for job in jobs_of(place, training("Bad", do="fail")) if job.label != "A bench"]
-    options = parse_options(["executor=local,time=5"])
-    assert not submit(jobs, lambda job: Worker(job.arguments, place.root), place.root / "slurm/%j", options)
-    assert sorted(order(place.root)[:3]) == ["bad/0", "gat/0", "gcn/0"]
-    assert order(place.root)[3:] == ["look"]
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split(",")[0] for line in lines[:2]] == ["submitted 3 jobs", "submitted 1 jobs"]
-    assert lines[2:] == ["not submitted, as a need of it failed: A in vain"]
+def test_a_job_runs_in_the_folder_of_the_project_and_its_failure_is_an_error(place: Place) -> None:
+    gcn, bad = plan_jobs({"A": experiment("A", training("GCN"), training("Bad", do="fail"))}, ["A"], place)
+    Worker(gcn.arguments, place.root)()
+    with pytest.raises(subprocess.CalledProcessError):
+        Worker(bad.arguments, place.root)()
+    assert order(place.root) == ["gcn/0", "bad/0"]
 
 
 def test_slurm_is_told_the_ids_of_the_jobs_that_another_needs(place: Place, cluster: Path) -> None:
     options = parse_options(["partition=gpu,time=5"])
-    assert submit(jobs_of(place), worker_of, place.root / "slurm/%j", options)
+    submit(jobs_of(place), worker_of, place.root / "slurm/%j", options)
     sent = (cluster / "sent").read_text()
     assert "#SBATCH --dependency=afterok:77_0:77_1\n" in sent
     assert sent.count("#SBATCH --partition=gpu") == 2

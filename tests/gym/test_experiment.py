@@ -54,15 +54,13 @@ def without_reader() -> io.TextIOWrapper:
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
-def test_a_standard_output_on_a_full_disk_is_one_line_and_the_run_goes_on(
+def test_a_standard_output_on_a_full_disk_is_left_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patched, FULL.open("w") as full:
         patched.setattr(sys, "stdout", full)
         assert main.run(["--cfg", DIGITS, "out_dir", str(tmp_path), *SHORT]) == 0
-    error = capfd.readouterr().err
-    assert "Traceback" not in error
-    assert error.count("standard output cannot be written (No space left on device)") == 1
+    assert "Traceback" not in capfd.readouterr().err
     assert "best accuracy" in (tmp_path / "digits-kmip/0/logging.log").read_text()
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import dropout
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import LayerNorm
 
@@ -26,6 +25,7 @@ from graphgps_kmip.model import (
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.model.norms import GraphLayerNorm
 from graphgps_kmip.mpnn import GINE, GatedGCN
+from graphgps_kmip.ops.dropout import dropout
 
 
 class Embed(nn.Module):
@@ -204,8 +204,8 @@ def test_the_ffn_drops_after_its_activation_and_at_its_end_and_the_residual_arou
     first, last = layer.ffn[0], layer.ffn[3]
     torch.manual_seed(7)
     h = torch.full_like(x, 3.0)
-    inner = dropout(nn.functional.gelu(first(h)), P)
-    torch.testing.assert_close(got, h + dropout(last(inner), P), rtol=0, atol=0)
+    inner = dropout(nn.functional.gelu(first(h)), P, True)
+    torch.testing.assert_close(got, h + dropout(last(inner), P, True), rtol=0, atol=0)
 
 
 BATCH = torch.tensor([0] * 5 + [1] + [3] * 7)  # graph 2 has no node, graph 1 a single one

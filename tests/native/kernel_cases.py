@@ -8,11 +8,10 @@ from torch import Tensor
 
 from graphgps_kmip.attention import GraphContext
 from graphgps_kmip.attention.full import full_attention
-from graphgps_kmip.ops.circular_convolution import gated_convolutions
+from graphgps_kmip.ops.circular_convolution import SizeGroups, gated_convolutions
 from graphgps_kmip.ops.clamped_attention import clamped_attention
 from graphgps_kmip.ops.gated_mean import gated_mean
 from graphgps_kmip.ops.pair_attention import pair_attention
-from graphgps_kmip.ops.size_groups import SizeGroups
 from graphgps_kmip.ops.sparse_attention import sparse_attention
 from graphgps_kmip.search import topk_inner_product
 

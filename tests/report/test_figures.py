@@ -18,7 +18,13 @@ from sklearn.datasets import load_digits
 from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.figures.approximation_curves import draw_approximation, draw_cumulative, draw_energy_distances
 from graphgps_kmip.report.figures.attention_graphs import binned, draw_attention, draw_out_degrees
-from graphgps_kmip.report.figures.runtimes import draw_breakdown, draw_runtimes, draw_scaling
+from graphgps_kmip.report.figures.runtimes import (
+    NAME_HEIGHT,
+    draw_breakdown,
+    draw_runtimes,
+    draw_scaling,
+    draw_score_over_size,
+)
 from graphgps_kmip.report.figures.score_charts import (
     draw_ablation,
     draw_batch_sizes,
@@ -165,6 +171,36 @@ def test_labels_of_many_close_models_do_not_overlap() -> None:
         boxes = [text.get_window_extent() for text in axes.texts if text.get_text()]
         assert len(boxes) == 10
         assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+SIZE_FACTS = {"metric": "accuracy", "unit": "%"}
+SIZE_ROWS = {
+    "GPS+kMIP": [cell(95.0), cell(94.0), Cell()],
+    "GCN": [cell(30.0), cell(25.0), cell(25.0)],
+    "Exphormer": [cell(30.1), cell(25.1), cell(25.1)],
+    "not run": [Cell(), Cell(), Cell()],
+}
+SIZE_TABLE = {"t": table("t", {"32": SIZE_FACTS, "64": SIZE_FACTS, "128": SIZE_FACTS}, SIZE_ROWS)}
+SIZE_OPTIONS = {"x": "nodes", "emphasis": ["GPS+kMIP"], "chance": 25}
+
+
+def test_each_row_with_runs_is_a_line_up_to_its_last_size_with_its_name_at_the_end() -> None:
+    (axes,) = draw_score_over_size(SIZE_TABLE, SIZE_OPTIONS).axes
+    lines = [bars.lines[0] for bars in axes.containers]
+    assert [list(line.get_xdata()) for line in lines] == [[32, 64], [32, 64, 128], [32, 64, 128]]
+    assert list(lines[0].get_ydata()) == pytest.approx([95 * 1.05, 94 * 1.05])
+    names = {text.get_text(): text for text in axes.texts}
+    assert set(names) == {"guess", "GPS+kMIP", "GCN", "Exphormer"}
+    assert names["GPS+kMIP"].xy == (64, pytest.approx(94 * 1.05))
+    assert names["GPS+kMIP"].get_fontweight() == "bold"
+    assert lines[0].get_linewidth() > lines[1].get_linewidth()
+
+
+def test_names_of_lines_that_end_together_do_not_overlap() -> None:
+    figure = draw_score_over_size(SIZE_TABLE, SIZE_OPTIONS)
+    (axes,) = figure.axes
+    height = {text.get_text(): axes.transData.transform((0, text.xyann[1]))[1] for text in axes.texts}
+    assert abs(height["GCN"] - height["Exphormer"]) >= 0.99 * NAME_HEIGHT * figure.dpi / 72
 
 
 def test_an_ablation_has_a_dot_for_each_row_with_a_number_and_a_place_for_the_others() -> None:

@@ -16,9 +16,8 @@ import pytest
 from graphgps_kmip import reproduce
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments import hyperparameter_search
-from graphgps_kmip.experiments.chosen_settings import with_choices
 from graphgps_kmip.experiments.experiment_spec import Experiment, FigureSpec, TableSpec
-from graphgps_kmip.experiments.hyperparameter_search import run_search, runner_of
+from graphgps_kmip.experiments.hyperparameter_search import run_search, runner_of, with_choices
 from graphgps_kmip.experiments.job_runner import Setup
 from graphgps_kmip.experiments.jobs import Place, plan_jobs
 from graphgps_kmip.experiments.published_runs import COLUMNS, with_published

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import scipy
 
-from graphgps_kmip.experiments.manifest import load_manifest
-from graphgps_kmip.experiments.printed_tables import load_printed
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable, build_table
 from graphgps_kmip.report.table_notes import CHECKS, claim_notes, table_notes
+from tests.experiments.repository import EXPERIMENTS, PRINTED
 from tests.report.example_runs import search_record, tuned_table
 
 
@@ -33,7 +32,6 @@ def test_the_notes_say_trials_cost_choice_and_which_ranges_are_shared() -> None:
     assert "tuning: NOT EQUAL, trials: GCN 20, kMIP 10," in " ".join(table_notes(unequal, partial=False))
 
 
-MANIFESTS = Path(__file__).parents[2] / "run" / "experiments"
 SECOND = {"check": "rank", "row": "kMIP", "rank": 2}
 NOT_BELOW = {"check": "not_below", "row": "kMIP", "than": "GAT", "columns": ["score"]}
 FLAT = {"check": "flat", "rows": ["GCN", "GAT", "kMIP"], "columns": ["score"]}
@@ -137,8 +135,8 @@ def runs(mean: float, std: float, count: int) -> Ours:
 
 
 def with_printed_runs(identity: str, experiment: str) -> ResultTable:
-    owner, printed = load_manifest(MANIFESTS)[experiment], load_printed(MANIFESTS / "printed")
-    made = build_table(owner, owner.tables[identity], printed, Path("nowhere"), lambda _: "")
+    owner = EXPERIMENTS[experiment]
+    made = build_table(owner, owner.tables[identity], PRINTED, Path("nowhere"), lambda _: "")
     assert all("not yet run" in text for text in claim_notes(made, partial=False))
     rows = {
         row: {
@@ -168,5 +166,5 @@ def test_the_claims_of_the_experiments_fit_their_tables(experiment: str, identit
 
 
 def test_every_check_is_that_of_an_experiment() -> None:
-    specs = [spec for owner in load_manifest(MANIFESTS).values() for spec in owner.tables.values()]
+    specs = [spec for owner in EXPERIMENTS.values() for spec in owner.tables.values()]
     assert {claim["check"] for spec in specs for claim in spec.claims} == set(CHECKS)

@@ -1,4 +1,4 @@
-"""Names that could lead out of a folder, and what a failed write says."""
+"""Paths of a run folder, and what a failed write says."""
 
 from __future__ import annotations
 
@@ -8,27 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.errors import ConfigError, RunFolderError
-from graphgps_kmip.results.run_folder import best_or_newest, check_name, run_folders, writing
-
-BAD = ["..", "../x", "/etc", "a/b", "a\\b", "a\nb", "\u202e", "x" * 256, "é" * 128]
-
-
-@pytest.mark.parametrize("name", BAD, ids=ascii)
-def test_a_name_that_is_a_path_or_too_long_is_refused_with_its_key(name: str) -> None:
-    with pytest.raises(ConfigError, match="^name_tag: ") as error:
-        check_name(name, "name_tag")
-    assert str(error.value).isprintable()
-
-
-@pytest.mark.parametrize("name", ["", "k=20", "a b", "..a", "GPS+kMIP", "größe", "x" * 255])
-def test_other_names_are_taken(name: str) -> None:
-    check_name(name, "name_tag")
-
-
-def test_what_is_appended_counts_too() -> None:
-    with pytest.raises(ConfigError, match="a name of 256 bytes"):
-        check_name("x" * 252, "cfg_dest", ending=".tmp")
+from graphgps_kmip.errors import RunFolderError
+from graphgps_kmip.results.run_folder import best_or_newest, run_folders, writing
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import main
-from graphgps_kmip.analysis.attention_analysis import crossing
 from graphgps_kmip.gym.trained import trained
 from run import analyse
 
@@ -56,7 +55,7 @@ def test_distances_and_weights_end_at_full_attention_and_say_where_they_are_from
     assert np.mean(samples) == pytest.approx(distance["reference"]["others"]["mean"], rel=1e-4)
     assert len(samples) == 3 * 4
     (half,) = cumulative["cells"]["k for attention weight 0.5"]["value"]
-    assert half == crossing(cumulative["k"], cumulative["groups"]["others"]["mean"], 0.5)
+    assert half == analyse.crossing(cumulative["k"], cumulative["groups"]["others"]["mean"], 0.5)
 
 
 def test_degrees_count_every_selection_of_every_model(run_dir: Path, tmp_path: Path) -> None:

@@ -15,23 +15,20 @@ import torch
 from run.bench import attention, cells, encodings, epochs, geco_scaling, layer, pair_models, tree, two_stage_memory
 from run.bench.harness import Bounds, measure
 from run.bench.tree import BallTree
-from torch_geometric.data import Batch
 from torch_geometric.graphgym.config import cfg, set_cfg
 
 from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs
-from graphgps_kmip.experiments.manifest import load_manifest
+from tests.experiments.repository import EXPERIMENTS
 from tests.reference import ball_tree as reference
-from tests.reference import gps_model
 from tests.search.problems import Ragged, check_answer
 
-EXPERIMENTS = load_manifest(Path(__file__).parents[2] / "run" / "experiments")
 NUMBERS = (2, 3, 4, 5, 17, 19, 20, 30, 31, 32)
 EFFICIENCY = [experiment for experiment in EXPERIMENTS.values() if experiment.number in NUMBERS]
 TINY: list[tuple[ModuleType, str]] = [
     (attention, "--setting search --n 100:200 --repeats 5 --limit 60 --methods 'matmul*,ours: exact'"),
     (layer, "--n 40 --batch 2x10 --dims 8 --heads 2 --repeats 5 --methods kMIP,GECO,GRIT,sL2"),
     (encodings, "--data road --graphs 2 --nodes 300 --repeats 2 --processes 2"),
-    (epochs, "--data pascalvoc --graphs 2 --repeats 3 --attn-dropout 0"),
+    (epochs, "--cfg configs/SmallGraphs/zinc-grit.yaml --graphs 2 --repeats 3 --write {out}/graphs.pt"),
     (geco_scaling, "--n 32:256 --dims 8 --repeats 2 --fit-from 32 --cells {out}/cells"),
     (pair_models, "--data tiny --repeats 3 --table {out}/table.json"),
     (two_stage_memory, "--data actor:synthetic --nodes 400 --table {out}/table.json"),
@@ -82,7 +79,7 @@ def test_out_of_memory_and_time_are_rows(method: str, limit: float, status: str)
         (attention, ["--limit", "0"], "--limit must be positive"),
         (attention, ["--data", "gausian"], "--data gausian: unknown, choose gaussian"),
         (encodings, ["--data", "graphs,rivers"], "--data rivers: there are graphs, road"),
-        (epochs, ["--data", "cora"], "--data cora: there are pascalvoc, malnet"),
+        (epochs, ["--cfg", "configs/quickstart/digits-gcn.yaml"], "--cfg configs/quickstart/digits-gcn.yaml: its"),
         (geco_scaling, ["--dims", "10"], "--dims must be divisible by --heads, got 10 and 4"),
         (pair_models, ["--data", "zinc", "--table", "x.json"], "--table needs --data peptides"),
         (tree, ["--backends", "cpu,treee"], "--backends treee: there are ball_tree, tree, cpu"),
@@ -147,25 +144,6 @@ def test_the_ball_tree_equals_brute_force_and_visits_the_nodes_of_its_readable_f
     check_answer(Ragged(q[None], keys[None], [20], [150]), 6, index[None], score[None])
     assert (tree.num_nodes, tree.depth) == (len(expected.walk()), expected.depth)
     assert visited.tolist() == [reference.search(expected, keys, query, 6)[1] for query in q]
-
-
-@pytest.mark.parametrize("name", epochs.SHAPES)
-def test_the_reference_of_whole_epochs_has_the_loss_and_gradients_of_ours_with_the_same_weights(name: str) -> None:
-    torch.manual_seed(1)
-    shape = epochs.SHAPES[name]._replace(dim=8, heads=2, layers=2, attn_dropout=0.0)
-    ours, theirs = epochs.our_model(shape, shape.layer).double(), epochs.reference_model(shape).double()
-    for parameter in ours.parameters():  # biases too
-        parameter.data += 0.1 * torch.randn_like(parameter)
-    gps_model.load_ours(theirs, ours)
-    batch = Batch.from_data_list(epochs.draw(shape, 3)).apply(lambda t: t.double() if t.is_floating_point() else t)
-    total, weight = epochs.task_of(shape).loss(*ours(batch.clone()))
-    losses = total / weight, epochs.REFERENCE_LOSSES[shape.loss](*theirs(batch))
-    torch.testing.assert_close(*losses, rtol=1e-9, atol=1e-9)
-    norms = []
-    for loss, model in zip(losses, (ours, theirs), strict=True):
-        loss.backward()
-        norms.append(sorted(0.0 if p.grad is None else p.grad.norm().item() for p in model.parameters()))
-    torch.testing.assert_close(*norms, rtol=1e-6, atol=1e-9)
 
 
 def test_encodings_equal_those_of_torch_geometric() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphgps_kmip.analysis import energy_distance as analysis
 from graphgps_kmip.data.score_file import AttentionScores, LayerScores, read_scores, write_scores
 from graphgps_kmip.data.sets.brec import CATEGORIES, NUM_PAIRS
 from graphgps_kmip.encoding.expander_graph import spectral_bound
@@ -104,7 +103,7 @@ FACTS = {"data": "d", "split": "s", "settings": "x", "epoch": 3, "num_nodes": 4,
 def write_example(path: Path, seed: int, layers: int = 2, **facts: str) -> Path:
     """A score file with random weights, those of the second layer others than those of the first."""
     kind = torch.zeros(6, dtype=torch.uint8)
-    drawn = analysis.random_weights(PTR, layers, seed).float()
+    drawn = narrow_estimators.random_weights(PTR, layers, seed).float()
     path.parent.mkdir(parents=True, exist_ok=True)
     made = [LayerScores(PTR, SOURCE, kind, score.contiguous()) for score in drawn]
     write_scores(path, AttentionScores(made, FACTS | {"seed": seed} | facts))
@@ -145,11 +144,15 @@ def test_each_width_has_the_distances_of_its_score_files_by_layer(tmp_path: Path
     for layer in (0, 1):
         x, y = (torch.stack([run.layers[layer].score for run in scores[w]]) for w in (4, 8))
         edged = [0, 2, 3]
-        expected = analysis.energy_distances(x, y, PTR)[edged].mean().item()
+        expected = narrow_estimators.energy_distances(x, y, PTR)[edged].mean().item()
         assert distances["4"][layer] == pytest.approx(expected, abs=1e-12)
-        halves = analysis.energy_distances(y[:2], y[2:], PTR)[edged].mean().item()
+        halves = narrow_estimators.energy_distances(y[:2], y[2:], PTR)[edged].mean().item()
         assert distances["8"][layer] == pytest.approx(halves, abs=1e-12)
-        uniform = analysis.energy_distances_of_point(analysis.uniform_weights(PTR), y, PTR)[edged].mean().item()
+        uniform = (
+            narrow_estimators.energy_distances_of_point(narrow_estimators.uniform_weights(PTR), y, PTR)[edged]
+            .mean()
+            .item()
+        )
         assert distances["uniform"][layer] == pytest.approx(uniform, abs=1e-12)
     assert content["edges"]["all"]["nodes"] == 3
     assert content["cells"]["width 4"]["all"] == [pytest.approx(sum(distances["4"]) / 2)]

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphgps_kmip.experiments.manifest import load_manifest
 from run import expressivity
 from tests.data.sets.brec_pairs import brec_pairs
 from tests.data.sets.raw_files import offline
+from tests.experiments.repository import EXPERIMENTS
 
 Capture, Patch = pytest.CaptureFixture[str], pytest.MonkeyPatch
 ROOT = Path(__file__).parents[2]
@@ -20,8 +20,7 @@ PARTS = ("pairs", "theorem1", "hardmax", "fit")
 
 
 def sample(part: str, out: Path) -> list[str]:
-    experiments = load_manifest(ROOT / "run/experiments").values()
-    commands = (row for experiment in experiments for row in experiment.commands.values() if row.name == part)
+    commands = (row for experiment in EXPERIMENTS.values() for row in experiment.commands.values() if row.name == part)
     command = next(row for row in commands if row.run.startswith("run/expressivity.py"))
     return command.sample.format(out=out).split()[1:]
 

@@ -12,17 +12,13 @@ import pytest
 import main
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.jobs import Place, plan_jobs, with_pending_needs
-from graphgps_kmip.experiments.manifest import load_manifest
-from graphgps_kmip.experiments.printed_tables import load_printed
 from graphgps_kmip.experiments.run_status import State
 from graphgps_kmip.gym.planned_runs import planned_hash
 from graphgps_kmip.report.result_table import ResultTable, build_table
 from graphgps_kmip.report.table_formats import FORMATS
+from tests.experiments.repository import EXPERIMENTS, PRINTED, ROOT
 from tests.processes import python
 
-ROOT = Path(__file__).parents[2]
-EXPERIMENTS = load_manifest(ROOT / "run" / "experiments")
-PRINTED = load_printed(ROOT / "run" / "experiments" / "printed")
 HASH_OF = partial(planned_hash, root=ROOT)
 # Experiments of equal first trainings are tried once.
 TRAINED = {row.trainings[0].cfg: row for row in EXPERIMENTS.values() if row.trainings}

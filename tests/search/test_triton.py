@@ -1,7 +1,8 @@
-"""The Triton backend: its kernel in a process of its own, its limits and self-check, realistic sizes on a GPU."""
+"""The Triton backend: its kernel in another process, its limits and self-check, realistic sizes on a GPU."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ from graphgps_kmip.ops import sparse_attention, triton_check, triton_sparse_atte
 from graphgps_kmip.registry import entries
 from graphgps_kmip.search import SearchProblem, triton_search
 from graphgps_kmip.search.triton_search import TILINGS, Tiling, search_triton, triton_not_supported_reasons
+from tests.processes import python
 from tests.search.problems import pointer
-from tests.search.triton_runs import INTERPRETING, assembly_for, needs_triton, run_cases, three_ways
+from tests.search.triton_runs import INTERPRETING, assembly_for, needs_triton
+
+CASES = ("tests/search/triton_cases.py", "tests/attention/triton_sparse_attention_cases.py")
 
 
 def problem(num_rows: int = 6, dim: int = 2, num_keys: int = 2, num_heads: int = 1) -> SearchProblem:
@@ -20,10 +24,22 @@ def problem(num_rows: int = 6, dim: int = 2, num_keys: int = 2, num_heads: int =
     return SearchProblem.of(x, x, None, None, num_keys)
 
 
+# In the interpreter, the cases without the mark thorough by default; on a GPU all.
 @needs_triton
-@three_ways
-def test_the_kernel_passes_its_cases_in_a_process_of_its_own(interpret: bool, marks: str) -> None:
-    run_cases(Path(__file__).with_name("triton_cases.py"), interpret, marks)
+@pytest.mark.parametrize(
+    ("interpret", "marks"),
+    [
+        (True, "not thorough"),
+        pytest.param(True, "thorough", marks=pytest.mark.slow),
+        pytest.param(False, "not slow", marks=pytest.mark.cuda),
+    ],
+)
+def test_the_kernels_of_search_and_gather_pass_their_cases_in_another_process(interpret: bool, marks: str) -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": str(int(interpret))}
+    done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marks, *CASES, env=environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+    assert not interpret or "skipped" not in done.stdout
 
 
 @needs_triton

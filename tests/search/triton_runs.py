@@ -1,43 +1,20 @@
-"""How Triton kernels are tried without a GPU: in a process of their own, by Triton's interpreter."""
+"""How Triton kernels are tried without a GPU: by Triton's interpreter, and by compiling them for one."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.processes import python
-
-ROOT = Path(__file__).parents[2]
 INTERPRETING = os.environ.get("TRITON_INTERPRET") == "1"
 # A process either interprets or compiles, from the first import of triton on.
 DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETING else "cpu"
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="triton is not installed (pip install triton)"
 )
-
-
-# In the interpreter, the cases without the mark thorough by default; on a GPU all.
-three_ways = pytest.mark.parametrize(
-    ("interpret", "marks"),
-    [
-        (True, "not thorough"),
-        pytest.param(True, "thorough", marks=pytest.mark.slow),
-        pytest.param(False, "not slow", marks=pytest.mark.cuda),
-    ],
-)
-
-
-def run_cases(file: Path, interpret: bool, marks: str) -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": str(int(interpret))}
-    done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", marks, str(file), env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
-    assert not interpret or "skipped" not in done.stdout
 
 
 # Arguments of the kernels by what they point to; all others are of the element type asked for.

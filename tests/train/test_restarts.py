@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-import sys
+import subprocess
 import threading
 from datetime import timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ from torch.distributed import DistError, HashStore
 import main
 from graphgps_kmip.train import read_record
 from graphgps_kmip.train.distributed import STARTS, number_of_start
-from tests.processes import preloaded, preloaded_ranks, run
+from tests.processes import preloaded_at_once, preloaded_ranks
 from tests.test_large_graph import CORA, SHORT
 from tests.train import toy
 from tests.train.four_processes import EPOCHS
@@ -29,6 +29,17 @@ CASES = {  # what is trained, and which process is killed in which epoch
     "nodes": (["--cfg", CORA, *SHORT], "3@1"),
     "graphs": (["--cfg", DIGITS, "dataset.sample", "True", "accelerator", "cpu", "num_threads", "1", *WIDTHS], "0@2"),
 }
+
+
+def agents(nodes: int, preload: str, *arguments: str | Path) -> list[subprocess.CompletedProcess[str]]:
+    """Run torchrun's agent with four processes, this machine in the place of so many."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    command = ["-m", "tests.train.four_processes", "--agent", str(nodes), endpoint, preload, *arguments]
+    ended = preloaded_at_once(nodes, *command)
+    assert [process.returncode for process in ended] == [0] * nodes, [process.stderr for process in ended]
+    return ended
 
 
 def assert_same_run(got: Path, want: Path, starts: int) -> None:
@@ -50,9 +61,8 @@ def test_processes_that_are_killed_are_started_again_and_give_the_numbers_of_an_
 ) -> None:
     done = preloaded_ranks(4, "tests/train/four_processes.py", tmp_path / "whole")
     assert [process.returncode for process in done] == [0] * 4, done[0].stderr
-    script = ROOT / "tests/train/four_processes.py"
-    ended = preloaded("-m", "tests.train.four_processes", "--agent", tmp_path, kills, script, tmp_path / "killed")
-    assert ended.returncode == 0, ended.stderr
+    arguments = [tmp_path, kills, ROOT / "tests/train/four_processes.py", tmp_path / "killed"]
+    (ended,) = agents(1, "tests.train.toy", *arguments)
     killed = kills.split(",")
     assert sorted(path.name for path in tmp_path.glob("*@*")) == sorted(killed)
     starts = [line for line in ended.stdout.splitlines() if line.startswith("goes on from")]
@@ -75,27 +85,6 @@ def test_a_process_that_loses_another_one_saves_the_last_completed_epoch(
     assert [path.stem for path in tmp_path.glob("ckpt/*")] == saved
 
 
-def torchrun(nodes: int, *arguments: str | Path) -> None:
-    """Run a module in four processes by torchrun, this machine in the place of so many."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={4 // nodes}"]
-    command += ["--max-restarts=1", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=test"]
-    ended = {}
-    agents = [
-        threading.Thread(target=lambda node=node: ended.update({node: run([*command, *arguments])}))
-        for node in range(nodes)
-    ]
-    for agent in agents:
-        agent.start()
-    for agent in agents:
-        agent.join()
-    assert [ended[node].returncode for node in range(nodes)] == [0] * nodes, [
-        process.stderr for process in ended.values()
-    ]
-
-
 @pytest.mark.parametrize(
     ("case", "nodes"),
     [pytest.param("nodes", 2, marks=pytest.mark.thorough), pytest.param("graphs", 1, marks=pytest.mark.slow)],
@@ -107,9 +96,7 @@ def test_a_training_goes_on_after_a_process_of_one_or_two_machines_is_killed(
     arguments = [*arguments, "train.auto_resume", "True", "train.ckpt_period", "2", "out_dir"]
     done = preloaded_ranks(4, "main.py", *arguments, tmp_path / "whole/r")
     assert [process.returncode for process in done] == [0] * 4, done[0].stderr
-    torchrun(
-        nodes, "--module", "tests.train.killed_rank", tmp_path, kills, ROOT / "main.py", *arguments, tmp_path / "r"
-    )
+    agents(nodes, "graphgps_kmip.gym.experiment", tmp_path, kills, ROOT / "main.py", *arguments, tmp_path / "r")
     folder = f"r-sample/{Path(arguments[1]).stem}/0"
     assert (tmp_path / kills).exists()
     assert_same_run(tmp_path / folder, tmp_path / "whole" / folder, starts=2)

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch_geometric import seed_everything
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.task.task import Task, identity
+from graphgps_kmip.task.losses import identity
+from graphgps_kmip.task.task import Task
 from graphgps_kmip.train import TrainSettings, make_fabric, train
 
 DIM, CLASSES = 4, 3

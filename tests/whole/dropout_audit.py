@@ -15,6 +15,7 @@ from torch import nn
 from graphgps_kmip.attention import exphormer, full, kmip, score_estimator
 from graphgps_kmip.encoding.graphormer_bias import GraphToken
 from graphgps_kmip.mpnn import gatedgcn
+from graphgps_kmip.ops import dropout as dropout_operator
 
 Dropout = tuple[str, str, float, str]  # place, kind, rate, width and rows
 # Module of an original code -> the place of the same dropout. "own": inside a branch, before its residual.
@@ -92,16 +93,19 @@ def audited(model: nn.Module, monkeypatch: pytest.MonkeyPatch, num_edges: int) -
     for name, module in model.named_modules():
         handles.append(module.register_forward_pre_hook(lambda *_, name=name: active.append(name)))
         handles.append(module.register_forward_hook(lambda *_, name=name: leave(name)))
-    original = nn.functional.dropout
 
-    def dropout(x: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
-        if training and p > 0 and active[-1] not in tokens:  # the original drops of nodes and tokens in one call
-            at = place(f"{active[-1]}[{branch[0]}]", OURS)
-            counts[at, "dropout", p, size(list(x.shape), num_edges)] += 1
-        return original(x, p, training, inplace)
+    def counting_dropout(original: Any) -> Any:
+        def dropout(x: torch.Tensor, p: float = 0.5, training: bool = True, *inplace: bool) -> torch.Tensor:
+            if training and p > 0 and active[-1] not in tokens:  # the original drops of nodes and tokens in one call
+                at = place(f"{active[-1]}[{branch[0]}]", OURS)
+                counts[at, "dropout", p, size(list(x.shape), num_edges)] += 1
+            return original(x, p, training, *inplace)
+
+        return dropout
 
     with monkeypatch.context() as patch:
-        patch.setattr(nn.functional, "dropout", dropout)
+        for module in (nn.functional, dropout_operator):
+            patch.setattr(module, "dropout", counting_dropout(module.dropout))
         for module, name, at in (
             (full, "full_attention", 3),
             (full, "scaled_dot_product_attention", 4),

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.data.dataset_record import DatasetRecord, Features, RawFiles, Source, Statistics
 from graphgps_kmip.data.file_errors import reading
-from graphgps_kmip.data.safe_pickle import load_array
+from graphgps_kmip.data.safe_pickle import holds_objects, load_pickle
 
 Urls = dict[str, str]
 GITHUB = "https://github.com"
@@ -311,7 +311,8 @@ def load_pokec(home: str) -> Data:
     with reading(graph):
         raw = loadmat(graph)
     with reading(split), open(split, "rb") as file:
-        splits = load_array(file)
+        holds_objects(file)  # the header, before the objects
+        splits = load_pickle(file)
     data = Data(
         x=torch.from_numpy(raw["node_feat"]).float(),
         edge_index=torch.from_numpy(raw["edge_index"].astype(np.int64)),

@@ -133,7 +133,9 @@ static void join_statistics(Gated *g) {
 INLINE vec load_kept(const Gated *g, long edge, int c, int count) {
     typedef uint8_t flags __attribute__((vector_size(sizeof(vec) / sizeof(real))));
     flags some = {0};
-    __builtin_memcpy(&some, g->keep + edge * g->dim + c, count < LANES ? (size_t)count : sizeof some);
+    const uint8_t *keep = g->keep + edge * g->dim + c;
+    if (count >= LANES) __builtin_memcpy(&some, keep, sizeof some);
+    else __builtin_memcpy(&some, keep, count);
     return __builtin_convertvector(some, vec) * set1((real)g->keep_scale);
 }
 

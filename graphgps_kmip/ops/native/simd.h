@@ -160,6 +160,19 @@ INLINE void store_some(real *p, vec a, int count) {
     if (count >= LANES) store(p, a);
     else OF(mask_storeu)(p, (1u << count) - 1, a);
 }
+#elif defined(AVX2)
+/* A window of this table, `count` of whose lanes are set: copies of so few bytes take ten times as long. */
+static const int32_t FIRST[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+INLINE __m256i first_set(int count) { return _mm256_loadu_si256((const __m256i *)(FIRST + 8 - 8 / LANES * count)); }
+
+INLINE vec load_some(const real *p, int count) {
+    return count >= LANES ? load(p) : OF(maskload)(p, first_set(count));
+}
+
+INLINE void store_some(real *p, vec a, int count) {
+    if (count >= LANES) store(p, a);
+    else OF(maskstore)(p, first_set(count), a);
+}
 #else
 INLINE vec load_some(const real *p, int count) {
     real all[LANES] = {0};

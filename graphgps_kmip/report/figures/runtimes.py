@@ -1,10 +1,11 @@
-"""Figures of run time: time or memory over the number of nodes, speed-ups, and what a training pass spends its time on.
+"""Figures over the number of nodes: time or memory, speed-ups, test score; and what a training pass spends its time on.
 
 k-MIP paper, figures 2 and 3; thesis, figures 6.1 and 6.2; GECO paper, figure 2 (fitted power laws, and speed-ups).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import statistics
@@ -18,11 +19,13 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from graphgps_kmip.common.environment import axis_duration
 from graphgps_kmip.report.learning_curves import (
+    DASHED,
     FAINT,
     INK,
     LEGEND,
     PALETTE,
     label,
+    log2_ticks,
     new_panels,
     note,
     series_style,
@@ -36,6 +39,12 @@ SLOPE_FROM = 1e4  # nodes; below, the fixed cost of a call hides how the time gr
 FIT_FROM = 8192  # likewise, of sizes that are powers of two
 PANEL = (3.6, 3.3)  # inches
 ENLARGED = 0.5  # of the slowest: bars below are drawn a second time, enlarged
+SIZE_PANEL = (7.2, 4.2)  # inches
+NAME_HEIGHT = 12.5  # points between two names
+STRONG = {"linewidth": 2.6, "markersize": 7, "zorder": 3}
+PLAIN = {"linewidth": 1.4, "markersize": 5, "zorder": 2}
+FIRST = PALETTE[:2]  # of the emphasized rows
+OTHERS = (*PALETTE[2:], "#6E7781", "#8250DF", "#9A6700")
 PRINTED = {"linestyle": "--", "fillstyle": "none", "linewidth": 1}
 
 
@@ -218,3 +227,72 @@ def draw_breakdown(tables: Mapping[str, ResultTable], options: Mapping[str, Any]
     # in the order of the stack, the last stage on top
     figure.legend(handles[::-1], labels[::-1], loc="outside right center", fontsize=8.5, **LEGEND)
     return figure
+
+
+def draw_score_over_size(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
+    """Draw a line for each row of a table whose columns are numbers, over a logarithmic axis, with the spread as bars.
+
+    Args:
+        tables: one; a cell without runs is left out of its line.
+        options: ``x``: title of the axis; ``emphasis``: rows with thick lines (default: none); ``chance``: a score that
+            a guess has, a dashed line (default: none).
+    """
+    (table,) = tables.values()
+    strong, others = options.get("emphasis", []), itertools.cycle(OTHERS)
+    figure, axes = new_panels(*SIZE_PANEL)
+    ends: list[tuple[float, float, str, str, bool]] = []  # x, y, name, colour, whether it is emphasized
+    for place, (row, cells) in enumerate(table.rows.items()):
+        drawn = {int(column): cell for column, cell in cells.items() if cell.our_mean is not None}
+        if not drawn:
+            continue
+        color = FIRST[strong.index(row) % len(FIRST)] if row in strong else next(others)
+        means = [cell.our_mean for cell in drawn.values()]
+        spreads = [cell.our_spread or 0.0 for cell in drawn.values()]
+        look = STRONG if row in strong else PLAIN
+        look = look | {"color": color, "marker": series_style(place)["marker"], "capsize": 2.5, "elinewidth": 1}
+        axes.errorbar(list(drawn), means, yerr=spreads, **look)
+        ends.append((list(drawn)[-1], means[-1], row, color, row in strong))
+    sizes = sorted({int(column) for _, column, cell in table.places() if cell.our_mean is not None})
+    log2_ticks(axes, sizes, [f"{size:,}" for size in sizes])
+    axes.set_xlim(sizes[0] / 1.12, sizes[-1] * 1.12)
+    metric = next(iter(table.columns.values()))
+    if "chance" in options:
+        axes.axhline(options["chance"], color=FAINT, linestyle=DASHED, linewidth=1)
+        note(axes, "guess", (sizes[0], options["chance"]), (0, -10), color=FAINT, fontsize=8.5)
+    label(axes, options["x"], f"{metric.get('metric', 'score')}, {metric.get('unit') or ''}".rstrip(", "), size=10)
+    tidy(axes)
+    _name_lines(figure, axes, ends)
+    return figure
+
+
+def _name_lines(figure: Figure, axes: Axes, ends: list[tuple[float, float, str, str, bool]]) -> None:
+    """Write names to the right of the axes at the height of their lines' ends, at least `NAME_HEIGHT` apart."""
+    figure.draw_without_rendering()
+    points = figure.dpi / 72
+    low, high = axes.get_window_extent().intervaly
+    heights, above = [], high + NAME_HEIGHT * points
+    ordered = sorted(ends, key=lambda end: -axes.transData.transform(end[:2])[1])
+    for x, y, *_ in ordered:
+        above = min(axes.transData.transform((x, y))[1], above - NAME_HEIGHT * points)
+        heights.append(above)
+    shift = max(0.0, low - min(heights, default=low))  # names below the axes move all of them up
+    for (x, y, name, color, is_strong), height in zip(ordered, heights, strict=True):
+        at = axes.transData.inverted().transform((0, height + shift))[1]
+        axes.annotate(
+            name,
+            (x, y),
+            (axes.get_xlim()[1] * 1.05, at),
+            color=color,
+            fontsize=10 if is_strong else 9,
+            fontweight="bold" if is_strong else "normal",
+            va="center",
+            annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "color": color,
+                "linewidth": 0.6,
+                "shrinkA": 0,
+                "shrinkB": 3,
+                "relpos": (0, 0.5),
+            },
+        )

@@ -67,7 +67,6 @@ PLACES = [
 ]
 NARROW = 3  # times that span less have a linear axis: a logarithmic one has no round numbers to write there
 FAR = 12  # points; a label further away gets a thin line to its marker
-ORDERS, PASSES = 20, 4  # in which the labels of a panel take their places, and how often each one
 COSTS = {"epoch_seconds": "time of an epoch", "memory_mb": "peak memory"}  # kind of value -> name
 
 
@@ -385,28 +384,20 @@ def _place_labels(figure: Figure, labels: Mapping[Axes, Iterable[Label]], fontsi
                 axes.annotate("", text.xy, PLACES[place], textcoords="offset points", arrowprops=line)
 
 
-def _choose_places(boxes: np.ndarray, costs: np.ndarray) -> np.ndarray:
-    """Return the place of each label: the cheapest of some orders in which labels take the best place that is left.
+def _choose_places(boxes: np.ndarray, costs: np.ndarray) -> list[int]:
+    """Return the place of each label, the cheapest that is left, one after the other.
 
     Args:
         boxes: (L, P, 2, 2), lower left and upper right corner of each label at each place.
         costs: (L, P), of each place without the other labels.
     """
     low, high = boxes[..., 0, :], boxes[..., 1, :]
-    overlap = 30 * ((low[:, :, None, None] < high) & (low < high[:, :, None, None])).all(-1)  # (L, P, L, P)
-    best, least = np.zeros(len(costs), int), math.inf
-    for seed in range(ORDERS):
-        order = np.random.default_rng(seed).permutation(len(costs)) if seed else np.arange(len(costs))
-        chosen: dict[int, int] = {}
-        for label_number in [*order] * PASSES:  # the first pass places them, the others make room
-            others = {other: place for other, place in chosen.items() if other != label_number}
-            taken = overlap[label_number][:, list(others), list(others.values())].sum(1)
-            chosen[label_number] = int((costs[label_number] + taken).argmin())
-        rows, places = np.arange(len(costs)), np.array([chosen[row] for row in range(len(costs))])
-        clashes = np.triu(overlap[rows, places][:, rows, places], 1).sum()
-        if (total := costs[rows, places].sum() + clashes) < least:
-            best, least = places, total
-    return best
+    chosen: list[int] = []
+    for label_number, cost in enumerate(costs):
+        before = np.arange(label_number), chosen
+        meets = (low[label_number][:, None] < high[before]) & (low[before] < high[label_number][:, None])  # (P, L, 2)
+        chosen.append(int((cost + 30 * meets.all(-1).sum(1)).argmin()))
+    return chosen
 
 
 def _shift_box(extent: Bbox, x: float, y: float) -> Bbox:

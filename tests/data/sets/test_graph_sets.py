@@ -270,6 +270,8 @@ def test_the_graphs_of_collab_share_features_and_the_negatives_of_training_are_t
     assert pairs[:, :4].T.tolist() == [[0, 1], [1, 2], [3, 1], [0, 1]]
     torch.rand(7)
     torch.testing.assert_close(opened(COLLAB, tmp_path).graphs[0].edge_label_index, pairs)
+    with pytest.raises(ValueError, match="ogbl-collab divides the pairs of nodes of one graph: set standard"):
+        open_dataset(COLLAB, tmp_path, "random")
 
 
 def test_negatives_are_no_edges_in_either_direction_and_no_loops() -> None:

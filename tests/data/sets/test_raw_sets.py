@@ -148,7 +148,7 @@ def test_a_raw_file_that_would_run_code_is_refused_by_name_and_nothing_runs(
         (raw_nodes if record.level == "node" else raw_graphs).place(record, tmp_path)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_code(path, Code(proof))
-    with pytest.raises(DataError, match=r"cannot be used \(it asks for posix\.mkdir, which no data") as error:
+    with pytest.raises(DataError, match=r"cannot be used \(it asks for posix\.mkdir, which ") as error:
         opened(record, tmp_path)
     assert Path(file).name in str(error.value)
     assert not proof.exists()

@@ -229,8 +229,6 @@ def _derive_node_features(settings: Mapping[str, Any]) -> dict[str, Any]:
             "+".join(features),
         )
     orders = [order for order in ("order", "log_order") if settings.get(f"{TOKEN}add_{order}")]
-    if len(orders) > 1:
-        raise ConfigError(f"{TOKEN}add_order and add_log_order are both True: set one of them False")
     return result | {"ppgt.node_features": "+".join(features), "ppgt.class_token": (orders or ["none"])[0]}
 
 

@@ -11,8 +11,7 @@ import pytest
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
-from graphgps_kmip.experiments.manifest import load_manifest
-from graphgps_kmip.experiments.printed_tables import PrintedCell, load_printed
+from graphgps_kmip.experiments.manifest import PrintedCell, load_manifest, load_printed
 from graphgps_kmip.experiments.run_status import experiment_markdown
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.planned_runs import planned_hash

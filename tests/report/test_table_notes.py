@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import scipy
 
-from graphgps_kmip.experiments.manifest import load_manifest
-from graphgps_kmip.experiments.printed_tables import load_printed
+from graphgps_kmip.experiments.manifest import load_manifest, load_printed
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable, build_table
 from graphgps_kmip.report.table_notes import CHECKS, claim_notes, table_notes
 from tests.report.example_runs import search_record, tuned_table
@@ -115,19 +114,6 @@ def test_quoted_rows_do_not_compete_and_samples_are_not_checked() -> None:
     made.rows["GRIT"] = {"score": Cell(), "error": Cell()}
     assert "rank 2 of 3 on score" in note(made)
     assert list(claim_notes(dataclasses.replace(made, sample=True), partial=False)) == []
-
-
-@pytest.mark.parametrize(
-    ("claim", "message"),
-    [
-        (SECOND | {"check": "ranks"}, "X, x/table: claim: unknown check 'ranks'. Did you mean rank"),
-        (SECOND | {"row": "kMIPs"}, "'kMIPs' is not in the table. Did you mean kMIP"),
-        (NOT_BELOW | {"columns": ["scores"]}, "'scores' is not in the table. Did you mean score"),
-    ],
-)
-def test_a_claim_about_what_is_not_there_is_refused(claim: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        note(table(claim, GCN=GCN, GAT=GAT, kMIP=KMIP))
 
 
 def runs(mean: float, std: float, count: int) -> Ours:

@@ -12,8 +12,7 @@ import pytest
 import main
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.jobs import Place, plan_jobs, with_pending_needs
-from graphgps_kmip.experiments.manifest import load_manifest
-from graphgps_kmip.experiments.printed_tables import load_printed
+from graphgps_kmip.experiments.manifest import load_manifest, load_printed
 from graphgps_kmip.experiments.run_status import State
 from graphgps_kmip.gym.planned_runs import planned_hash
 from graphgps_kmip.report.result_table import ResultTable, build_table

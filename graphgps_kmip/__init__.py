@@ -22,7 +22,7 @@ _LAZY = {  # name -> module that has it, loaded when it is first used
     "batch_of": "graphgps_kmip.networks.create_model",
     "create_model": "graphgps_kmip.networks.create_model",
     "load_model": "graphgps_kmip.gym.trained",
-    "predict": "graphgps_kmip.gym.predictions",
+    "predict": "graphgps_kmip.gym.trained",
     "register": "graphgps_kmip.registry",
     "register_attention": "graphgps_kmip.registry",
     "register_dataset": "graphgps_kmip.data",

@@ -4,11 +4,7 @@
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from graphgps_kmip.common.environment import find_config, train_command
@@ -44,20 +40,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--out", type=Path, metavar="FILE", help="of --predict: .csv or .npz (default RUN/predictions.csv)"
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values, such as gt.kmip.k 20")
-    args = parser.parse_args(argv)
-    while (place := _next_flag(args)) is not None:
-        settings = args.opts[:place]
-        parser.parse_args(args.opts[place:], args)
-        args.opts = settings + args.opts
-    return args
-
-
-def _next_flag(args: argparse.Namespace) -> int | None:
-    """Return the index of the first flag in the place of a key: what follows a key is its value, whatever it is."""
-    step = 2 if args.list is None else 1  # of `--list`, these are names
-    places = range(0, len(args.opts), step)
-    return next((place for place in places if args.opts[place].startswith("-") and args.opts[place] != "--"), None)
+    parser.add_argument("opts", nargs="*", help="config keys and values, such as gt.kmip.k 20")
+    return parser.parse_intermixed_args(argv)
 
 
 def check(args: argparse.Namespace) -> None:
@@ -74,8 +58,7 @@ def check(args: argparse.Namespace) -> None:
         file = find_config(args.cfg_file)
         if args.mark_done and file != args.cfg_file:
             raise ConfigError(f"--mark_done: {file} is the package's own file: copy it here, or leave the flag out")
-        if not file.is_fifo():  # as of `--cfg <(...)`, which can be read once
-            read_yaml(file, "--cfg", on_duplicate=lambda *_: None)  # loading the config warns of it
+        read_yaml(file, "--cfg", on_duplicate=lambda *_: None)  # loading the config warns of it
     if args.list is None:
         list(parse_overrides(args.opts, lambda *_: None))
 
@@ -90,8 +73,8 @@ def run(argv: list[str] | None = None) -> int:
     args = parse(sys.argv[1:] if argv is None else argv)
     try:
         check(args)
-        with _silent_ctrl_c():
-            from graphgps_kmip.gym.experiment import carry_out
+        from graphgps_kmip.gym.experiment import carry_out
+
         log_to_screen()  # after the registration, whose log concerns nobody who trains
         carry_out(args)
     except KeyboardInterrupt:  # in training the loop itself saves and exits
@@ -103,29 +86,6 @@ def run(argv: list[str] | None = None) -> int:
     except Exception as error:
         if args.debug or not is_users(error):
             raise
-        if _tells_error():  # of several processes with one mistake, the first
-            print(f"error: {one_line(error)}", file=sys.stderr)
+        print(f"error: {one_line(error)}", file=sys.stderr)
         return DIVERGED_CODE if isinstance(error, TrainingDiverged) else 2
     return 0
-
-
-@contextmanager
-def _silent_ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C end the process without a traceback, while modules are imported for seconds."""
-    is_main = threading.current_thread() is threading.main_thread()
-    is_default = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if is_default:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        if is_default:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _tells_error() -> bool:
-    if "torch.distributed" not in sys.modules:  # before the imports there is no group of processes
-        return True
-    from graphgps_kmip.train.distributed import tells_error
-
-    return tells_error()

@@ -15,7 +15,7 @@ from typing import Any
 
 from graphgps_kmip.common.near_misses import look_up, suggest
 from graphgps_kmip.errors import ConfigError, InputError
-from graphgps_kmip.signatures import bind, options
+from graphgps_kmip.signatures import options
 
 
 @dataclass(frozen=True)
@@ -213,13 +213,7 @@ def register(
     return component
 
 
-def register_attention(
-    name: str,
-    component: Callable[..., Any],
-    **traits: Any,
-) -> None:
-    """Alias of ``register("attention", name, component, ...)``, for files of earlier versions."""
-    register("attention", name, component, **traits)
+register_attention = partial(register, "attention")  # for files of earlier versions
 
 
 def watch(watcher: Callable[[Spec], None]) -> None:
@@ -259,19 +253,18 @@ def components(kind: str) -> dict[str, Any]:
     return {name: spec.component for name, spec in named(kind).items()}
 
 
-def lookup(kind: str | tuple[str, ...], name: str, key: str | None = None) -> Spec:
+def lookup(kind: str | tuple[str, ...], name: str) -> Spec:
     """Return the registry entry of a name or alias.
 
     Args:
         kind (str or tuple[str]): One kind, or several whose names share a key.
         name (str): What a user wrote.
-        key (str, optional): Config key that it was given for. (default: that of the kind)
 
     Raises:
         ConfigError: no such name; near misses are suggested.
     """
     kinds = (kind,) if isinstance(kind, str) else kind
-    return look_up(named(*kinds), name, key or KINDS[kinds[0]].key)
+    return look_up(named(*kinds), name, KINDS[kinds[0]].key)
 
 
 def build(
@@ -291,7 +284,8 @@ def build(
     Raises:
         ConfigError: a value that the component does not allow; names the config group.
     """
-    arguments = bind(spec.component, settings, spec.group, supplied)
+    names = [p.name for p in inspect.signature(spec.component).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    arguments = {name: supplied[name] if name in supplied else settings[name] for name in names}
     keys = {"num_heads": "gt.n_heads", "dropout": f"gt.{getattr(spec.traits, 'dropout', 'dropout')}"}
     with naming_group(spec.group, keys):
         return spec.component(*positional, **arguments)

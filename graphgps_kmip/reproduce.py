@@ -47,10 +47,16 @@ from graphgps_kmip.experiments.jobs import (
     with_needs,
     with_pending_needs,
 )
-from graphgps_kmip.experiments.manifest import load_manifest, select, with_members
-from graphgps_kmip.experiments.printed_tables import load_printed
-from graphgps_kmip.experiments.published_runs import published_file, row_key, with_published
-from graphgps_kmip.experiments.run_status import TIMED, experiment_markdown, experiment_table, extent
+from graphgps_kmip.experiments.manifest import load_manifest, load_printed, select, with_members
+from graphgps_kmip.experiments.run_status import (
+    TIMED,
+    experiment_markdown,
+    experiment_table,
+    extent,
+    published_file,
+    row_key,
+    with_published,
+)
 from graphgps_kmip.experiments.search_space import load_ranges
 from graphgps_kmip.experiments.slurm import run_on_slurm
 
@@ -130,8 +136,8 @@ def run_searches(args: argparse.Namespace) -> int:
 
 def table(args: argparse.Namespace) -> int:
     """Print the tables of experiments: our numbers next to the printed ones."""
-    from graphgps_kmip.report.significance import rank_notes
     from graphgps_kmip.report.table_formats import FORMATS
+    from graphgps_kmip.report.table_notes import rank_notes
 
     for experiment, tables in select_tables(args):
         if not tables:

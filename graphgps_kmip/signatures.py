@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import types
 import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -29,33 +28,6 @@ def options(component: Callable[..., Any], supplied: Collection[str] = ()) -> di
         if p.default is p.empty:
             raise ConfigError(f"{name}: the keyword-only argument {p.name!r} needs a default, it is a config key")
     return keywords
-
-
-def bind(
-    component: Callable[..., Any],
-    node: Mapping[str, Any],
-    where: str,
-    supplied: Mapping[str, Any] = {},  # noqa: B006
-) -> dict[str, Any]:
-    """Return the keyword arguments that a config group gives a component.
-
-    Args:
-        component: class or function whose group ``node`` is.
-        node: the group, possibly with overridden values.
-        where: the group's full key, such as ``gt.kmip``, named in errors.
-        supplied: values of options that do not come from the group; further ones are left out.
-
-    Raises:
-        ConfigError: a value does not have the annotated type. Ranges are checked where settings are read.
-    """
-    hints = _hints(component)
-    names = [p.name for p in inspect.signature(component).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    values = {name: supplied[name] if name in supplied else node[name] for name in names}
-    for name, value in values.items():
-        if name in hints and not _fits(value, hints[name]):
-            expected = str(hints[name]).replace("<class '", "").replace("'>", "")
-            raise ConfigError(f"{where}.{name}: expected {expected}, got {value!r} ({type(value).__name__})")
-    return values
 
 
 @functools.cache
@@ -87,15 +59,3 @@ def _hints(component: Callable[..., Any], include_extras: bool = False) -> dict[
         return typing.get_type_hints(called, include_extras=include_extras)
     except NameError:  # an annotation imported for type checkers only: nothing to check against
         return {}
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return any(_fits(value, member) for member in typing.get_args(hint))
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    if hint in (str, bool, type(None)):
-        return isinstance(value, hint)
-    return True  # no plain type

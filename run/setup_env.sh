@@ -6,7 +6,8 @@
 #   VERBOSE=1                    shows all that pip says (default: one line a step, the rest in .venv/install.log)
 #
 # pip's own settings count as always (PIP_INDEX_URL, PIP_FIND_LINKS, a pip.conf). On Linux the public torch wheel is the
-# CUDA build; where pip can also see a CPU wheel of the same release, it takes that and needs far less disk.
+# CUDA build, for which .venv needs 8 GB of disk; where pip can also see a CPU wheel of the same release, it takes that
+# (3.4 GB).
 #
 # .venv/stamp says what .venv was made from. It reads "unfinished" until the last step is through: pip takes a package
 # whose copying was cut off for installed, so an unfinished .venv is made anew. A start that finds the stamp as it
@@ -16,8 +17,6 @@ set -euo pipefail
 root=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd -P)
 venv=$root/.venv
 log=$venv/install.log
-need_mb=3400   # measured with the CPU build of torch: 2.2 GB in .venv, the rest for pip while it unpacks
-cuda_gb=8      # measured with the CUDA build: 5.4 GB in .venv, 7.4 GB at the peak
 
 fail() {
   printf 'error: %s\n' "$1" >&2
@@ -57,27 +56,6 @@ up_to_date() {
   [ -f "$venv/stamp" ] && [ "$(cat "$venv/stamp")" = "$(stamp)" ]
 }
 
-# The kernel drops this lock when the script and its pip end, however they end, so it cannot go stale.
-take_lock() {
-  { exec 9>>"$root/.venv.lock"; } 2>/dev/null || fail "cannot write in $root: give yourself the right to, or copy the\
- project to a folder of your own"
-  "$python" -c '
-import fcntl
-try:
-    fcntl.flock(9, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except BlockingIOError:
-    print("another start is installing here: waiting for it", flush=True)
-    fcntl.flock(9, fcntl.LOCK_EX)
-'
-}
-
-check_disk() {
-  local free_mb
-  free_mb=$(df -Pk "$root" | awk 'NR == 2 { print int($4 / 1024) }')
-  [ "$free_mb" -ge "$need_mb" ] || fail "no disk space: $root has $free_mb MB free and .venv needs $need_mb MB ($cuda_gb\
- GB with the CUDA build of torch): free some, or copy the project to a larger disk"
-}
-
 new_venv() {
   local n=1
   if [ -f "$venv/stamp" ]; then
@@ -88,7 +66,6 @@ new_venv() {
     mv "$venv" "$venv.old-$n"
     echo "the .venv here was not made by this script: moved to .venv.old-$n"
   fi
-  check_disk
   "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "$python has no venv module: install it (Debian, Ubuntu: apt\
  install python$version-venv) or name another Python with PYTHON=/path/to/python3.11"
   mkdir "$venv"
@@ -108,26 +85,9 @@ step() {
     "$@" >"$log" 2>&1 </dev/null || status=$?
     [ "$status" = 0 ] || echo failed
   fi
-  [ "$status" = 0 ] || explain "$what"
+  [ "$status" = 0 ] || fail "$what failed: $(grep -v '^ *$' "$log" | tail -n 1 | cut -c1-200) (see $log: is there disk\
+ space, and can pip reach its registry or your mirror, PIP_INDEX_URL?)"
   printf '%s s\n' $((SECONDS - start))
-}
-
-# One line for the step that failed, from what pip wrote.
-explain() {
-  local missing
-  log_says() { grep -qiE "$1" "$log"; }
-  if log_says 'no space left|quota exceeded'; then
-    fail "no disk space for $1: .venv needs $need_mb MB, with the CUDA build of torch $cuda_gb GB: free some, also where\
- TMPDIR points, or let pip see a CPU wheel of torch (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL) (log: $log)"
-  elif log_says 'retrying \(|connection ?error|timed out|proxyerror|sslerror|http error|not a trusted'; then
-    fail "the package registry cannot be reached for $1: check the network, or tell pip your mirror or proxy\
- (PIP_INDEX_URL, PIP_PROXY, PIP_CERT) (log: $log)"
-  elif log_says 'no matching distribution'; then
-    missing=$(sed -n '/no matching distributions available/,/^ *$/s/^    //p' "$log" | paste -sd ' ' -)
-    fail "pip finds no wheel of ${missing:-$1} for $(uname -sm) as constraints.txt asks: use 64-bit Linux or macOS on\
- Apple silicon, or give pip a folder or index with that wheel (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL) (log: $log)"
-  fi
-  fail "$1 failed: $(grep -v '^ *$' "$log" | tail -n 1 | cut -c1-200) (see $log, or start again with VERBOSE=1)"
 }
 
 pip_install() {
@@ -147,8 +107,6 @@ install() {
 
 if up_to_date; then exit 0; fi
 find_python
-take_lock
-if up_to_date; then exit 0; fi
 if [ -f "$venv/stamp" ] && [ "$(head -n 2 "$venv/stamp")" = "$(stamp | head -n 2)" ]; then
   echo "bringing $venv up to date with constraints.txt"
   echo unfinished >"$venv/stamp"

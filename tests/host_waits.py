@@ -19,7 +19,7 @@ from graphgps_kmip.gym.data_loading import current_loaders
 from graphgps_kmip.gym.experiment import assemble
 from graphgps_kmip.gym.planned_runs import configured, planned_runs
 from graphgps_kmip.gym.train_modes import current_settings, current_task
-from graphgps_kmip.train import make_fabric
+from graphgps_kmip.train.distributed import make_fabric
 from graphgps_kmip.train.loop import Session, run_epoch
 from tests.simulated_device import Waits, counting, register
 

@@ -37,7 +37,6 @@ OF_SCORES: dict[str, tuple[dict[str, Any], str]] = {
     "another split": ({"dataset.split_mode": "cv-kfold-4"}, "labels of this run's validation or test nodes may be in"),
     "more layers": ({"gt.layers": 3, "spexphormer.degree": [2]}, "scores of 2 layers for a network of 3"),
     "sampled batches": ({"train.sampler": "cluster"}, "train.sampler: gt.layer_type Spexphormer has batches of its"),
-    "batches by nodes": ({"train.max_nodes": 100}, "train.max_nodes: 100 fills batches of whole graphs"),
 }
 
 
@@ -64,7 +63,6 @@ OF_SETTINGS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no YAML": ({}, {"spexphormer.estimator": "other.yaml"}, "spexphormer.estimator: there is no file other.yaml"),
     "no scores": ({}, {"spexphormer.scores": "none/scores.pt"}, "spexphormer.scores: there is no file none/scores.pt"),
     "neither": ({}, {"spexphormer.estimator": ""}, "and none is named: give its YAML, or its scores"),
-    "itself": ({}, {"spexphormer.estimator": "wide.yaml"}, "is a sparse network itself (gt.layer_type Spexphormer)"),
     "no checkpoints": ({"train.enable_ckpt": False}, {}, "narrow.yaml: train.enable_ckpt is False"),
     "best not kept": ({"train.ckpt_best": False}, {}, "narrow.yaml: train.ckpt_best is False: the scores of an"),
     "fewer layers": ({"gt.layers": 1}, {}, "has gt.layers 1, the sparse network 2"),

@@ -7,8 +7,8 @@ import pytest
 from graphgps_kmip.attention.kmip import build_kmip
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.registry import register
-from graphgps_kmip.signatures import bind, check_arguments, options
-from graphgps_kmip.train import TrainSettings
+from graphgps_kmip.signatures import check_arguments, options
+from graphgps_kmip.train.settings import TrainSettings
 
 
 class Component:
@@ -23,20 +23,6 @@ DEFAULTS = {name: parameter.default for name, parameter in options(Component).it
 
 def test_a_group_holds_the_keyword_only_arguments_with_their_defaults() -> None:
     assert DEFAULTS == {"k": 10, "rate": 0.5, "width": None, "name": "a", "on": True}
-
-
-def test_binding_gives_back_what_the_config_says() -> None:
-    node = dict(DEFAULTS)
-    node |= {"k": 3, "width": 8, "rate": 1}  # an int is a fine float
-    assert Component(4, **bind(Component, node, "gt.component")).values == (4, 3, 1, 8, "a", True)
-
-
-@pytest.mark.parametrize(("key", "value"), [("k", 1.5), ("k", True), ("width", "wide"), ("name", 3), ("on", 1)])
-def test_a_value_of_the_wrong_type_is_named_by_its_full_key(key: str, value: object) -> None:
-    node = dict(DEFAULTS)
-    node[key] = value
-    with pytest.raises(ConfigError, match=rf"gt\.component\.{key}: expected"):
-        bind(Component, node, "gt.component")
 
 
 def test_components_whose_options_cannot_be_listed_are_refused() -> None:

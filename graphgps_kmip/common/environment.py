@@ -56,11 +56,7 @@ def find_config(file: Path, root: Path = Path()) -> Path:
     Where only our own files have its folder, a missing file is one of theirs: its error can then name near misses.
     """
     local, shipped = root / file, own_files() / file
-    try:
-        exists = local.exists()
-    except OSError:  # a name that is too long: its reader says so, with the key that named it
-        return local
-    if exists or file.parts[:1] != ("configs",):
+    if local.exists() or file.parts[:1] != ("configs",):
         return local
     if shipped.is_file():
         logging.info("%s: no such file here, the package's own is read: %s", local, shipped)

@@ -38,7 +38,7 @@ def held(path: Path, wait: float = -1.0) -> Iterator[None]:
 
 @contextmanager
 def locked(path: Path, title: str) -> Iterator[None]:
-    """Hold a lock file below ``dataset.dir``: one process prepares `title`, the others wait and log that they do."""
+    """Hold a lock file: one process prepares `title`, the others wait and log that they do."""
     with ExitStack() as stack:
         try:
             try:
@@ -47,7 +47,7 @@ def locked(path: Path, title: str) -> Iterator[None]:
                 log.info("%s: waiting for another process that prepares it", title)
                 stack.enter_context(held(path))
         except OSError as error:
-            fix = "set dataset.dir to a folder of yours"
+            fix = "set dataset.dir or out_dir to a folder of yours"
             raise DataError(f"{title}: cannot write to {path.parent} ({error.strerror or error}): {fix}") from error
         yield
 

@@ -103,8 +103,6 @@ def check_archive(file: Any) -> None:
         UnreadableFile: it is damaged, or compressed.
         OSError: there is no such file, or it cannot be read.
     """
-    if isinstance(file, (str, Path)) and Path(file).is_fifo():
-        raise UnreadableFile("it is a pipe, whose content would be waited for")
     with nullcontext(file) if hasattr(file, "read") else open(file, "rb") as source:
         here = source.tell()
         try:

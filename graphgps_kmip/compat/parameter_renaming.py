@@ -67,11 +67,6 @@ def read_state(path: Path) -> State:
     state = next((dict(state) for state in states if isinstance(state, Mapping) and state), None)
     if state is None:
         raise CheckpointError(f"The checkpoint {path} has no model_state; take one of GraphGym or this package.")
-    for name, value in state.items():
-        if not isinstance(name, str) or not isinstance(value, Tensor):
-            raise CheckpointError(
-                f"The checkpoint {path} holds {name} as {type(value).__name__} instead of a tensor; take another one."
-            )
     if left:
         logging.info("of %s only the parameters are read, not the objects of %s", path, ", ".join(left))
     return state

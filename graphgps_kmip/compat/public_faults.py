@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch_geometric.data import Batch, Data
 
-from graphgps_kmip.attention import AnnealedKeys, BigBirdAttention, KMIPAttention, PerformerAttention, RandomKeys
+from graphgps_kmip.attention import AnnealedKeys, BigBirdAttention, KMIPAttention, PerformerAttention
 from graphgps_kmip.attention.exphormer import LARGEST_SAMPLED_LOGIT, SampledEdgeAttention
 from graphgps_kmip.attention.kmip import BestKeys, KeySelection
 from graphgps_kmip.encoding.expander_graph import (
@@ -32,7 +32,7 @@ from graphgps_kmip.encoding.expander_graph import (
     second_eigenvalue,
 )
 from graphgps_kmip.encoding.graphormer_bias import GraphormerEncoder, GraphToken
-from graphgps_kmip.errors import ConfigError, InputError
+from graphgps_kmip.errors import InputError
 from graphgps_kmip.model import FeatureEncoder, GPSModel
 from graphgps_kmip.mpnn import GINE
 from graphgps_kmip.ops.context import AttentionGraph, GraphContext
@@ -334,29 +334,14 @@ def repeat_faults(network: nn.Module, settings: Mapping[str, Any], name: str = "
         network (Module): New, of correct modules.
         settings (Mapping): Key -> value, those of `FAULTS` among them; without one, its fault is off.
         name (str, optional): Registered name of the network: GraphGPS's Performer pads whole graphs. (default: ``""``)
-
-    Raises:
-        ConfigError: a fault that the public code cannot have together with other settings.
     """
     modules = list(network.modules())
     if settings.get("gt.kmip.repeat_first_key", False):
         for module in modules:
             if isinstance(module, KMIPAttention):
                 _repeat_first_key(module)
-    if settings.get("gt.performer.mask_keys") is False:
-        if name == "Performer":
-            network.__class__ = PaddedGPSModel
-        elif any(isinstance(module, PerformerAttention) and module.query.bias is not None for module in modules):
-            raise ConfigError(
-                "gt.performer.mask_keys False repeats a public layer, whose keys have no bias: set "
-                "gt.performer.use_bias False"
-            )
-    pattern = settings.get("gt.bigbird.pattern", "graph")
-    if name == "BigBird" and pattern != "graph":
-        raise ConfigError(
-            f"gt.bigbird.pattern: {pattern} repeats a fault of GraphGPS layers, the public model.type BigBird draws "
-            "other blocks: set it to graph, or drop the quirks bigbird_padded_blocks and bigbird_global_rng"
-        )
+    if name == "Performer" and settings.get("gt.performer.mask_keys") is False:
+        network.__class__ = PaddedGPSModel
     for (key, value), classes in VARIANTS.items():
         for module in modules if settings.get(key) == value else ():
             module.__class__ = classes.get(type(module), type(module))
@@ -365,8 +350,6 @@ def repeat_faults(network: nn.Module, settings: Mapping[str, Any], name: str = "
 
 def _repeat_first_key(attention: KMIPAttention) -> None:
     """Give k-MIP attention the selection `FirstKeyAgain`, inside of k annealing."""
-    if any(isinstance(selection, RandomKeys) for selection in attention.selection.modules()):
-        raise ConfigError("gt.kmip.random_attention may leave out the key of repeat_first_key: switch one of them off")
     if isinstance(attention.selection, AnnealedKeys):
         attention.selection.among = FirstKeyAgain(attention.selection.among)
     else:

@@ -22,8 +22,7 @@ from graphgps_kmip.errors import InputError, ManifestError
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
 from graphgps_kmip.experiments.job_runner import Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Place, training_job
-from graphgps_kmip.experiments.published_runs import Key, run_or_published
-from graphgps_kmip.experiments.run_status import HashOf, State, Status, read_failure
+from graphgps_kmip.experiments.run_status import HashOf, Key, State, Status, read_failure, run_or_published
 from graphgps_kmip.experiments.search_space import (
     Choice,
     Ranges,

@@ -30,7 +30,7 @@ from graphgps_kmip.results.run_record import examine_record, write_record
 
 TICK = 0.1  # seconds between two looks at the running jobs
 PATIENCE = 10.0  # seconds to wait for a folder in use: loader workers of a killed run hold it for about 5
-REDRAW, REPORT = 0.5, 60.0  # seconds between two progress lines on a terminal, and elsewhere
+REPORT = 60.0  # seconds between two progress lines
 TAIL = 20_000  # bytes of a log in which its error is looked for
 
 
@@ -110,7 +110,7 @@ def run_jobs(jobs: Sequence[Job], setup: Setup, stream: TextIO | None = None) ->
                         continue
                     elif process := start(job, setup):
                         running.append(process)
-                        progress.say(f"start   {job.label}", plain=True)
+                        progress.say(f"start   {job.label}")
                     elif time.monotonic() - busy_at > PATIENCE:
                         results[job.path] = Result(job, Outcome.IN_USE, "another process runs it")
                     else:
@@ -134,7 +134,6 @@ def run_jobs(jobs: Sequence[Job], setup: Setup, stream: TextIO | None = None) ->
                 process.signal(signal.SIGTERM)
                 process.process.wait()
                 finish(process, setup, stopped=True)
-            progress.erase()
     ordered = [results[job.path] for job in jobs]
     if interrupts.signum:
         raise JobsStopped(interrupts.signum, ordered)
@@ -274,14 +273,12 @@ class _Progress:
 
     def __init__(self, stream: TextIO | None, parallel: int) -> None:
         self.stream, self.parallel = stream, parallel
-        self.redraws = stream is not None and stream.isatty()
         self.seconds: list[float] = []  # of jobs that were done here
         self.shown_at = time.monotonic()
 
-    def say(self, line: str, plain: bool = False) -> None:
-        """Print a line that stays; `plain`: not on a terminal."""
-        if self.stream is not None and not (plain and self.redraws):
-            self.erase()
+    def say(self, line: str) -> None:
+        """Print a line."""
+        if self.stream is not None:
             print(line, file=self.stream, flush=True)
 
     def end(self, running: Running, result: Result) -> None:
@@ -292,9 +289,8 @@ class _Progress:
         self.say(f"{result.outcome:<8}{running.job.label}{why}")
 
     def show(self, running: Sequence[Running], waiting: Sequence[Job], results: Mapping[Path, Result]) -> None:
-        """Draw or print the progress line, if it is time."""
-        interval = REDRAW if self.redraws else REPORT
-        if self.stream is None or not running or time.monotonic() - self.shown_at < interval:
+        """Print the progress line, if it is time."""
+        if not running or time.monotonic() - self.shown_at < REPORT:
             return
         self.shown_at = time.monotonic()
         done = sum(result.outcome is Outcome.DONE for result in results.values())
@@ -303,15 +299,7 @@ class _Progress:
         if self.seconds:  # each of the others takes as long as those that are done
             left = fmean(self.seconds) * (len(running) + len(waiting)) - sum(process.seconds for process in running)
             line += f", about {duration(max(left / self.parallel, 1.0))} to go"
-        line = "; ".join([line, *(f"{process.job.label} {describe_epochs(process)}" for process in running)])
-        self.erase()
-        self.stream.write(line[: shutil.get_terminal_size().columns - 1] if self.redraws else f"{line}\n")
-        self.stream.flush()
-
-    def erase(self) -> None:
-        """Take the progress line off a terminal."""
-        if self.redraws:
-            self.stream.write("\r\x1b[K")
+        self.say("; ".join([line, *(f"{process.job.label} {describe_epochs(process)}" for process in running)]))
 
 
 def describe_epochs(running: Running) -> str:

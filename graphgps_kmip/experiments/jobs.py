@@ -16,8 +16,7 @@ from graphgps_kmip.common.near_misses import near_misses, suggest
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Need, Training, as_word
 from graphgps_kmip.experiments.manifest import check_value, find, select
-from graphgps_kmip.experiments.published_runs import run_or_published
-from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status, run_status
+from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status, run_or_published, run_status
 
 
 @dataclass(frozen=True)

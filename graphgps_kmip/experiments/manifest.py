@@ -1,4 +1,7 @@
-"""Manifests: experiments read from the YAML files of a folder, with grids of trainings over named axes."""
+"""Manifests: experiments read from the YAML files of a folder, with grids of trainings over named axes.
+
+Also the numbers in the papers' tables, read from ``run/experiments/printed/<paper>.yaml``.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +30,10 @@ from graphgps_kmip.experiments.experiment_spec import (
 )
 
 EXPECTED = {dict: "names and what they stand for", list: "a list", str: "text", int: "a whole number"}
-PARTS = ("ranges", "printed", "published")  # folders in a folder of experiments, with readers of their own
 KINDS = {"str": str, "int": int, "tuple": list, "Mapping": dict}  # annotation of a field -> what YAML makes of it
 SECTIONS = {"commands": (Command, "name"), "tables": (TableSpec, "id"), "figures": (FigureSpec, "name")}
+TABLE_KEYS = ("title", "hardware", "seeds", "columns", "rows", "quoted", "notes")
+NUMBER = re.compile(r"(-?[\d.]+)(k?)(?: ± ([\d.]+))?$")  # 114k is 114000
 GRID_KEYS = ("over", "cfg", "set", "tag", "seeds", "skip", "splits", "seeded")
 
 
@@ -39,12 +44,12 @@ def load_manifest(*folders: Path) -> dict[str, Experiment]:
     ``trainings`` are grids, see `expand_grid`), and ``rows`` (id -> name -> see `with_row`).
 
     Raises:
-        ManifestError: a file is no YAML, is in another place, has an unknown key, lacks one, repeats an id, needs
-            something that no experiment has, or puts two trainings of different settings into one folder.
+        ManifestError: a file is no YAML, has an unknown key, lacks one, repeats an id, needs something that no
+            experiment has, or puts two trainings of different settings into one folder.
     """
     experiments: dict[str, Experiment] = {}
     rows: list[tuple[str, str, Mapping[str, Any], str]] = []
-    for file in (file for folder in folders for file in _list_files(folder)):
+    for file in (file for folder in folders for file in sorted(folder.glob("*.yaml"))):
         content = read_yaml(file, error_type=ManifestError, empty=True)
         check_keys(content, ("axes", "experiments", "rows"), str(file))
         axes = section(content, "axes", str(file))
@@ -63,17 +68,6 @@ def load_manifest(*folders: Path) -> dict[str, Experiment]:
         raise ManifestError(f"{where} holds no experiment: expected YAML files with `experiments`")
     _check_experiments(experiments)
     return with_members(experiments)
-
-
-def _list_files(folder: Path) -> list[Path]:
-    places = (folder, *(folder / part for part in PARTS))
-    for file in sorted(folder.rglob("*")):
-        if file.suffix.lower() in (".yaml", ".yml") and (file.suffix != ".yaml" or file.parent not in places):
-            raise ManifestError(
-                f"{file} is not read: move it to {folder / f'{file.stem}.yaml'}, or ranges of a search to "
-                f"{folder / PARTS[0]}"
-            )
-    return sorted(folder.glob("*.yaml"))
 
 
 def with_row(experiment: Experiment, name: str, entry: Mapping[str, Any], where: str) -> Experiment:
@@ -117,8 +111,6 @@ def with_members(experiments: Mapping[str, Experiment]) -> dict[str, Experiment]
     complete = dict(experiments)
     for key, experiment in experiments.items():
         if members := [select(experiments, name) for name in experiment.of]:
-            if nested := [member.id for member in members if member.of]:
-                raise ManifestError(f"{key}: {nested[0]} is made of others itself: name those")
             searched = [member.searched for member in members]
             complete[key] = dataclasses.replace(
                 experiment,
@@ -146,9 +138,6 @@ def select(experiments: Mapping[str, Experiment], key: str) -> Experiment:
 def _read_experiment(key: str, entry: Mapping[str, Any], axes: Mapping[str, Any], where: str) -> Experiment:
     unwritten = {"id", "searched", "published"}
     check_keys(entry, {field.name for field in dataclasses.fields(Experiment)} - unwritten, where)
-    if "of" in entry and (extra := [name for name in ("trainings", "commands", "tables") if name in entry]):
-        names = " and ".join(extra)
-        raise ManifestError(f"{where}: made of others (`of`), it has no {names} of its own: leave them out")
     parts: dict[str, Any] = {}
     grids = section(entry, "trainings", where, list)
     parts["trainings"] = [training for grid in grids for training in expand_grid(grid, axes, where)]
@@ -276,8 +265,6 @@ def _fill(template: str, point: Mapping[str, _Name], where: str) -> str:
         return template.format(**point)
     except KeyError as error:
         raise ManifestError(f"{where}: {template!r}: no axis {error}.{suggest(error.args[0], point)}") from error
-    except (AttributeError, IndexError, ValueError) as error:
-        raise ManifestError(f"{where}: {template!r}: expected {{axis}} or {{axis.file}}: {error}") from error
 
 
 def section(entry: Mapping[Any, Any], key: Any, where: str, kind: type = dict) -> Any:
@@ -300,3 +287,62 @@ def check_keys(entry: Mapping[str, Any], allowed: Iterable[str], where: str, nee
             raise ManifestError(f"{where}: unknown key {key!r}.{suggest(key, allowed)}")
     if missing := [key for key in needed if key not in entry]:
         raise ManifestError(f"{where}: {', '.join(missing)} missing")
+
+
+@dataclass(frozen=True)
+class PrintedCell:
+    """One number as printed."""
+
+    text: str  # such as "75.20 ± 0.34", "OOM" or "3-8"
+    mean: float | None = None  # None where no number is printed
+    std: float | None = None  # None where none is printed
+    n: int | None = None  # number of runs; None where the paper does not say
+    quoted: str = ""  # source that the paper quotes; empty: its own run
+
+
+@dataclass(frozen=True)
+class PrintedTable:
+    """One table."""
+
+    id: str  # <paper>/<table>, such as kmip-paper/table2
+    title: str  # in our words
+    hardware: str  # as stated, or empty
+    columns: Mapping[str, Mapping[str, Any]]  # name -> metric, better (higher, lower or None), unit
+    rows: Mapping[str, Mapping[str, PrintedCell]]  # row -> column -> cell; a dash of the paper is not there
+    notes: tuple[str, ...] = ()  # what a reader of the numbers should know
+
+
+def load_printed(*folders: Path) -> dict[str, PrintedTable]:
+    """Return the tables of all YAML files in some folders, by id.
+
+    A file is ``table -> {title, hardware, seeds, columns, rows, quoted, notes}``; ``seeds`` is a number, or a list of
+    ``{rows, columns, n}`` of which the first that fits holds; ``quoted`` is ``[{rows, columns, source}]``; a cell is a
+    number or a string, null is a dash. Numbers with trailing zeros are in quotes.
+    """
+    return {
+        f"{file.stem}/{name}": _read_table(f"{file.stem}/{name}", entry)
+        for folder in folders
+        for file in sorted(folder.glob("*.yaml"))
+        for name, entry in read_yaml(file, error_type=ManifestError, empty=True).items()
+    }
+
+
+def _read_table(key: str, entry: Mapping[str, Any]) -> PrintedTable:
+    check_keys(entry, TABLE_KEYS, key, needed=("title", "columns", "rows"))
+    seeds, quoted = entry.get("seeds"), entry.get("quoted", [])
+    counts = seeds if isinstance(seeds, list) else [{"n": seeds}]
+    rows: dict[str, dict[str, PrintedCell]] = {}
+    for row, texts in entry["rows"].items():
+        cells = rows[str(row)] = {}
+        for column, text in ((column, text) for column, text in texts.items() if text is not None):
+            n, source = _first_fit(counts, row, column, "n"), _first_fit(quoted, row, column, "source") or ""
+            mean, thousands, std = match.groups() if (match := NUMBER.match(str(text))) else (None, "", None)
+            number = None if mean is None else float(mean) * (1000 if thousands else 1)
+            cells[column] = PrintedCell(str(text), number, float(std) if std else None, n, source)
+    notes = tuple(entry.get("notes", ()))
+    return PrintedTable(key, entry["title"], entry.get("hardware", ""), entry["columns"], rows, notes)
+
+
+def _first_fit(rules: list[Mapping[str, Any]], row: str, column: str, value: str) -> Any:
+    fitting = (rule for rule in rules if row in rule.get("rows", [row]) and column in rule.get("columns", [column]))
+    return next((rule[value] for rule in fitting), None)

@@ -251,7 +251,10 @@ def _make_search(
         values = factor["values"]
         if isinstance(values, list):
             values = {value: dict.fromkeys(factor["keys"], value) for value in values}
-        settings = {str(value): _fill_names(part, names, name) for value, part in values.items()}
+        settings = {
+            str(value): {key: text.format(**names) if isinstance(text, str) else text for key, text in part.items()}
+            for value, part in values.items()
+        }
         factors.append(Factor(name, str(factor["default"]), settings))
     followers = []
     for follower in part.get("also", []):
@@ -262,18 +265,6 @@ def _make_search(
     tuning = entry.get("tuning")
     equal = tuning and Tuning(tuning["trials"], tuple(tuning["seeds"]), tuning.get("keep"), tuning.get("set", {}))
     return Search(training, Space(tuple(factors), entry.get("fixed", {}), entry["source"]), tuple(followers), equal)
-
-
-def _fill_names(settings: Mapping[str, Any], names: Mapping[str, str], factor: str) -> dict[str, Any]:
-    filled = {}
-    for key, value in settings.items():
-        try:
-            filled[key] = value.format(**names) if isinstance(value, str) else value
-        except KeyError as error:
-            raise ManifestError(
-                f"factor {factor}: {value!r} has no name {error} at this training: add it to names"
-            ) from error
-    return filled
 
 
 def _fits(training: Training, where: Mapping[str, Any]) -> bool:

@@ -17,7 +17,7 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.attention import AttentionGraph, collect_attention
 from graphgps_kmip.attention.exphormer import KINDS
-from graphgps_kmip.common.atomic_write import replacing
+from graphgps_kmip.common.atomic_write import replace_file, replacing
 from graphgps_kmip.data import GraphDataset
 from graphgps_kmip.data.dataset import graph_facts
 from graphgps_kmip.data.score_file import AttentionScores, LayerScores, write_scores
@@ -26,7 +26,6 @@ from graphgps_kmip.gym.config_hash import config_hash
 from graphgps_kmip.gym.sparse_loading import check_keeps_best, the_graph
 from graphgps_kmip.results.run_folder import best_checkpoint_file, scores_file, writing
 from graphgps_kmip.results.run_record import read_record, write_record
-from graphgps_kmip.train import replace_file
 from graphgps_kmip.train.checkpoint import load_model_state, read_checkpoint
 
 MAX_NODES = 500  # more cannot be distinguished in a picture

@@ -202,9 +202,7 @@ BY_RULE: list[tuple[Rule, str]] = [
     (Choice(("single", "both")), "gnn.msg_direction"),
     (Choice(("none", "add", "concat")), "gnn.self_msg"),
     (
-        Pattern(
-            r"(auto|cpu|cuda|gpu|mps|tpu)(:\d{1,3})?", "auto, cpu, cuda, gpu, mps or tpu, or one device as in cuda:0"
-        ),
+        Pattern(r"auto|cpu|gpu|mps|cuda(:\d{1,3})?", "auto, cpu, cuda, gpu, mps, or one device as in cuda:0"),
         "accelerator",
     ),
 ]
@@ -221,20 +219,11 @@ class Unruled:
         return "a value of the default's type that is not NaN"
 
 
-class Unread(Unruled):
-    """Rule of a key of public files that nothing reads: any value of the default's type."""
-
-    def allows(self, value: Any) -> bool:  # noqa: ARG002
-        """Return True."""
-        return True
-
-
 def rules(cfg: CfgNode) -> dict[str, Rule]:
     """Return the rule of every key of ``cfg``, those of components that a user has registered included."""
     declared = {key: rule for rule, keys in BY_RULE for key in keys.split()}
     training = rules_of(TrainSettings)
     declared |= {f"{group}.{name}": training.get(name) for group, names in TRAINING_KEYS.items() for name in names}
-    declared |= {key: Unread() for key in UNREAD}
     defaults = GRAPHGYM_DEFAULTS | DEFAULTS | FAULTS
     for spec in entries("encoding").values():
         defaults |= {f"{spec.group}.{key}": entry for key, entry in option_keys(spec.component).items()}

@@ -8,10 +8,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from filelock import Timeout
 from torch_geometric.graphgym.config import cfg
 
-from graphgps_kmip.common.file_lock import held
+from graphgps_kmip.common.file_lock import locked
 from graphgps_kmip.data.dataset import graph_facts
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.config_hash import config_hash
@@ -27,9 +26,9 @@ from graphgps_kmip.gym.planned_runs import (
     unchanged_config,
 )
 from graphgps_kmip.gym.sparse_loading import the_graph
-from graphgps_kmip.results.run_folder import scores_file, writing
+from graphgps_kmip.results.run_folder import scores_file
 from graphgps_kmip.results.run_record import is_finished, read_record
-from graphgps_kmip.train import on_rank_zero
+from graphgps_kmip.train.distributed import on_rank_zero
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -50,15 +49,11 @@ def make_scores(
         with configured(first):
             key, precision = config_hash(cfg), cfg.train.precision
     with ExitStack() as stack:
-        on_rank_zero(fabric, lambda: _take_lock(stack, path.parent))
+        lock = path.parent.with_name(f".{path.parent.name}.scores.lock")
+        on_rank_zero(fabric, lambda: stack.enter_context(locked(lock, f"the estimator of {path.parent}")))
         if on_rank_zero(fabric, lambda: _has_scores(path, key, file, overwrite)):
             return str(path)
         logging.info("%s is missing: its estimator, %s, is trained first", path, file)
-        if precision != cfg.train.precision and fabric.world_size > 1:
-            raise ConfigError(
-                f"train.precision: {file} has {precision}, the sparse network {cfg.train.precision}: with several "
-                "processes give both the same"
-            )
         on_rank_zero(fabric, lambda: _check_data(first, argv))  # hours of training must not end in a refusal
         arguments = ["accelerator", cfg.accelerator, "devices", str(cfg.devices), "seed", str(first.seed)]
         arguments += ["run_multiple_splits", f"[{first.split_index}]" if cfg.run_multiple_splits else "[]"]
@@ -112,13 +107,3 @@ def _check_data(first: Run, argv: Sequence[str]) -> None:
             "nodes would be in the scores: give both the same dataset.split_mode and dataset.split; of split_mode "
             "random, set dataset.split_seed 0 in both"
         )
-
-
-def _take_lock(stack: ExitStack, run_dir: Path) -> None:
-    lock = run_dir.with_name(f".{run_dir.name}.scores.lock")
-    with writing(lock):
-        try:
-            stack.enter_context(held(lock, wait=0.2))
-        except Timeout:
-            logging.info("%s: waiting for another process that trains this estimator", run_dir)
-            stack.enter_context(held(lock))

@@ -21,6 +21,7 @@ from torch_geometric.graphgym.logger import set_printing
 from torch_geometric.graphgym.register import network_dict, optimizer_dict, scheduler_dict, train_dict
 from yacs.config import CfgNode
 
+from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.environment import find_config, restart_peak_memory
 from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.common.signals import ScreenLog
@@ -57,10 +58,11 @@ from graphgps_kmip.gym.train_modes import (
     train_mode,
 )
 from graphgps_kmip.networks.gps_networks import refuse_unread_recipe, warn_of_unread_settings
-from graphgps_kmip.report.aggregate import aggregate, check_results
+from graphgps_kmip.report.aggregate import aggregate
 from graphgps_kmip.results.run_folder import scores_file, writing
-from graphgps_kmip.results.run_record import is_finished
-from graphgps_kmip.train import locked, make_fabric, on_rank_zero, prepare_run_dir, read_record, replace_file
+from graphgps_kmip.results.run_record import is_finished, read_record
+from graphgps_kmip.train.distributed import make_fabric, on_rank_zero
+from graphgps_kmip.train.run_recording import locked, prepare_run_dir
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -77,7 +79,7 @@ def carry_out(args: argparse.Namespace) -> None:
         load_config(cfg, file, args.opts)  # its custom modules register data sets
         print(show_data(args.data))
     elif args.predict:
-        from graphgps_kmip.gym.predictions import write_predictions  # it reads this module
+        from graphgps_kmip.gym.trained import write_predictions  # it reads this module
 
         print(write_predictions(args.predict, args.data_folder, args.out))
     elif args.dry_run:
@@ -110,9 +112,7 @@ def run_experiment(
     runs = planned_runs(repeat)
     fabric = fabric or launch(overwrite)
     out_dir, experiment = set_out_dir(file), config_hash(cfg, of_run=False)
-    replaced = [run.name for run in runs] if overwrite else []
     summary = (out_dir, cfg.metric_best, cfg.metric_agg, experiment)
-    on_rank_zero(fabric, partial(check_results, *summary, replaced))
     for number, run in enumerate(runs, start=1):
         parts = loaders = optimizer = scheduler = train = None  # or the run before would keep its memory
         with configured(run), ExitStack() as stack:
@@ -231,16 +231,9 @@ def launch(overwrite: bool = False) -> Fabric:
 
 def check_devices(accelerator: str, devices: int | list[int]) -> None:
     """Refuse devices that this machine does not have."""
-    here = f"{accelerator}:{devices[0]}" if isinstance(devices, list) else accelerator
-    if accelerator in ("cpu", "auto") and isinstance(devices, list):
-        raise ConfigError(f"accelerator {here}: only cuda devices have numbers: write accelerator {accelerator}")
-    if accelerator == "mps" and not torch.backends.mps.is_available():
-        raise ConfigError("accelerator mps: this machine has no such device: write accelerator auto, or cpu")
-    if accelerator == "tpu":
-        raise ConfigError("accelerator tpu: this package has not been made for it: write accelerator auto, cuda or cpu")
     if accelerator not in ("cuda", "gpu"):
         return
-    count = torch.cuda.device_count()
+    count, here = torch.cuda.device_count(), f"{accelerator}:{devices[0]}" if isinstance(devices, list) else accelerator
     if not count:
         raise ConfigError(f"accelerator {here}: torch finds no CUDA device here: write accelerator auto, or cpu")
     if isinstance(devices, list) and devices[0] >= count:

@@ -23,13 +23,12 @@ from graphgps_kmip.compat.key_translation import (
 )
 from graphgps_kmip.compat.parameter_renaming import constants_of, read_state, rename_parameters
 from graphgps_kmip.compat.ppgt_keys import HEAD_OPTIONS
-from graphgps_kmip.errors import ConfigError
+from graphgps_kmip.errors import CheckpointError, ConfigError
 from graphgps_kmip.gym.config_defaults import check_ranges
 from graphgps_kmip.gym.config_loading import enter_settings, load_config, read_settings
 from graphgps_kmip.registry import named
 from graphgps_kmip.results.run_folder import best_or_newest
 from graphgps_kmip.results.run_record import config_file, read_record
-from graphgps_kmip.train import CheckpointError
 
 ADOPTED = ("gt", "gnn", "ppgt")  # groups that the earlier run decides, and those of all encodings
 HEADS = ("linear_graph", "linear_node")  # and of these heads the `HEAD_OPTIONS`, which in PPGT's code are keys of gnn

@@ -58,11 +58,6 @@ def layer_degrees(config: CfgNode) -> list[int]:
 def check_estimator(config: CfgNode, sparse: CfgNode, file: str) -> None:
     """Refuse an estimator, read from ``file``, whose scores could not serve a sparse network, before it is trained."""
     place = f"spexphormer.estimator: {file}"
-    if is_sparse(config):
-        raise ConfigError(
-            f"{place} is a sparse network itself (gt.layer_type {SPARSE}): name the YAML of a network that sees all "
-            f"edges, such as gt.layer_type {ESTIMATOR}"
-        )
     check_keeps_best(config, f"{file}: ")
     if config.gt.layers < sparse.gt.layers:
         raise ConfigError(
@@ -107,10 +102,6 @@ def sparse_loaders(dataset: GraphDataset, level: str, fabric: Fabric) -> list[La
                 f"{key}.sampler: gt.layer_type Spexphormer has batches of its own, train.batch_size nodes with the "
                 f"edges of spexphormer.sampler, got {cfg[key].sampler}: set {FULL_BATCH}"
             )
-    if cfg.train.max_nodes:
-        raise ConfigError(
-            f"train.max_nodes: {cfg.train.max_nodes} fills batches of whole graphs, and here is one graph: set it to 0"
-        )
     scores = read_scores(path)
     check_scores(scores, path, layers=cfg.gt.layers, settings=options.estimator_hash or None, **graph_facts(graph))
     sampling = LayerSampling(

@@ -22,6 +22,7 @@ from torch_geometric.graphgym.logger import create_logger
 from torch_geometric.graphgym.optim import create_optimizer, create_scheduler
 from yacs.config import CfgNode
 
+from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.signals import StopSignals
 from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.data.sets.brec import CATEGORIES, pair_graphs
@@ -37,20 +38,12 @@ from graphgps_kmip.results.run_folder import CONFIG, SPLITS, writing
 from graphgps_kmip.results.run_record import write_record, write_stats
 from graphgps_kmip.task import Task, make_task
 from graphgps_kmip.task.losses import identity
-from graphgps_kmip.train import (
-    MissingWriter,
-    TensorBoardWriter,
-    TrainSettings,
-    WandbWriter,
-    Writer,
-    make_fabric,
-    replace_file,
-    train,
-)
+from graphgps_kmip.train.distributed import make_fabric
 from graphgps_kmip.train.evaluation import evaluate, predict_batches
-from graphgps_kmip.train.loop import Session
+from graphgps_kmip.train.loop import Session, train
+from graphgps_kmip.train.reporter import MissingWriter, TensorBoardWriter, WandbWriter, Writer
 from graphgps_kmip.train.run_recording import closed_record, open_record
-from graphgps_kmip.train.settings import RunState
+from graphgps_kmip.train.settings import RunState, TrainSettings
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric

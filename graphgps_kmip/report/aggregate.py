@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from graphgps_kmip.common.file_lock import held
-from graphgps_kmip.errors import ResultsError, RunFolderError
+from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.results.best_epoch import best_epoch
 from graphgps_kmip.results.run_folder import SPLITS, stats_file, writing
 from graphgps_kmip.results.run_record import Line, finished_runs, metric_names, numbers, read_finished, write_lines
@@ -98,28 +98,6 @@ def _log_best(where: str, best: Line, names: list[str]) -> None:
         parts.append(f"{name} {best[name]:.4g}{'' if std is None else f' ± {std:.2g}'}")
     meaning = " (mean ± sample standard deviation)" if best["runs"] > 1 else ""
     logging.info("%s at the best epoch, n = %d: %s%s", where, best["runs"], ", ".join(parts), meaning)
-
-
-def check_results(
-    out_dir: Path | str,
-    metric_best: str = "auto",
-    metric_agg: str = "argmax",
-    experiment: str | None = None,
-    replaced: Sequence[str] = (),
-) -> None:
-    """Check, before hours of training, that `aggregate` will be able to read the runs on disk except `replaced` ones.
-
-    Raises:
-        ResultsError: the statistics of a finished run are damaged, or do not have the metric.
-        RunFolderError: the operating system does not let us read a file, or a file is in the place of the summary.
-    """
-    records, _ = _counted_runs(Path(out_dir), experiment)
-    for folder in (Path(out_dir) / "agg", *(Path(out_dir) / "agg" / split for split in SPLITS)):
-        if folder.exists() and not folder.is_dir():
-            raise RunFolderError(f"{folder} is a file, where the summary of all runs belongs: move it away")
-    for folder, record in records.items():
-        if folder.name not in replaced:
-            best_epoch(read_finished(folder, record), metric_best, metric_agg)
 
 
 def _counted_runs(out_dir: Path, experiment: str | None) -> tuple[dict[Path, dict[str, Any]], list[str]]:

@@ -51,28 +51,28 @@ def _summary(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[s
         yield ""
     model, data = config["model"]["type"], config["dataset"]
     layers = f", {config['gt']['layers']} layers of {config['gt']['layer_type']}" if "GPS" in model else ""
-    chosen = f", the best by {record['metric_best']} on validation" if "val" in record["best"] else ""
+    rule = f", the best by {record['metric_best']} on validation" if "val" in record["best"] else ""
     yield (
         f"A {model}{layers}, trained on {data['format']} {data['name']}. Its parameters are those of epoch "
-        f"{record['best']['epoch'] + 1} of {record['epochs']}{chosen}."
+        f"{record['best']['epoch'] + 1} of {record['epochs']}{rule}."
     )
 
 
 def _scores(run_dir: Path, record: Mapping[str, Any]) -> Iterator[str]:
     """Yield a table of the run's scores; the metric that chose the epoch comes first, with its mean over the seeds."""
     records, _ = finished_runs(run_dir.parent, record.get("experiment"))
-    best, chosen = record["best"], record["metric_best"]
+    best, metric = record["best"], record["metric_best"]
     splits = {split: name for split, name in SPLITS.items() if split in best}
     yield f"| | {' | '.join(splits.values())} |"
     yield f"|---|{'---|' * len(splits)}"
-    scored = {path: other for path, other in records.items() if all(chosen in other["best"].get(s, {}) for s in splits)}
+    scored = {path: other for path, other in records.items() if all(metric in other["best"].get(s, {}) for s in splits)}
     note = []
-    for name in dict.fromkeys([chosen, *(name for split in splits for name in metric_names(best[split]))]):
+    for name in dict.fromkeys([metric, *(name for split in splits for name in metric_names(best[split]))]):
         values = [best[split].get(name) for split in splits]
         texts = [f"{value:.4f}" if is_number(value) else "-" for value in values]
         yield f"| {name} | {' | '.join(texts)} |"
-        if name == chosen and len(scored) > 1:
-            sides = [read_side(scored, chosen, split) for split in splits]
+        if name == metric and len(scored) > 1:
+            sides = [read_side(scored, metric, split) for split in splits]
             means = [corrected_t(side.values, side.overlap) for side in sides]
             texts = [
                 f"{mean.value:.4f} [{', '.join(f'{x:.4f}' for x in mean[1:3] if x is not None)}]" for mean in means

@@ -1,4 +1,4 @@
-"""Publishing runs: the rows of the CSV file that `experiments.published_runs` reads, from results on disk."""
+"""Publishing runs: the rows of the CSV file that `experiments.run_status` reads, from results on disk."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ from typing import Any
 from graphgps_kmip.errors import ManifestError, ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
 from graphgps_kmip.experiments.hyperparameter_search import ENDED, is_maximized, list_trials, with_choices
-from graphgps_kmip.experiments.published_runs import COLUMNS, RUN, TIMING, TRIAL, run_or_published
-from graphgps_kmip.experiments.run_status import HashOf, State, Status, read_failure
+from graphgps_kmip.experiments.run_status import (
+    COLUMNS,
+    RUN,
+    TIMING,
+    TRIAL,
+    HashOf,
+    State,
+    Status,
+    read_failure,
+    run_or_published,
+)
 from graphgps_kmip.experiments.search_space import Choice, Ranges, searches
 from graphgps_kmip.report.result_table import run_value
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,12 +12,11 @@ from types import SimpleNamespace
 
 import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from PIL import Image
 
 from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.progress import terminal_bar
 from graphgps_kmip.experiments.experiment_spec import Experiment
-from graphgps_kmip.experiments.printed_tables import PrintedTable
+from graphgps_kmip.experiments.manifest import PrintedTable
 from graphgps_kmip.experiments.run_status import HashOf, State, extent, read_failure, statuses
 from graphgps_kmip.report.draw_figure import draw_figure
 from graphgps_kmip.report.result_table import experiment_tables
@@ -122,11 +120,7 @@ def _collect(
         except ValueError as error:
             section.undrawn.append(str(error))
             continue
-        # in 256 colours, which a drawing does not look different in: a third of the bytes
-        file = io.BytesIO()
-        with Image.open(image) as picture:
-            picture.convert("RGB").quantize(256).save(file, "PNG", optimize=True)
-        section.pictures.append((spec.title or spec.name, base64.b64encode(file.getvalue()).decode()))
+        section.pictures.append((spec.title or spec.name, base64.b64encode(image.read_bytes()).decode()))
     return section
 
 

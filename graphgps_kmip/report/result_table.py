@@ -19,9 +19,8 @@ from graphgps_kmip.common.yaml_files import read_yaml
 from graphgps_kmip.errors import InputError, ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.hyperparameter_search import SearchRecord
-from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
-from graphgps_kmip.experiments.published_runs import run_or_published
-from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status
+from graphgps_kmip.experiments.manifest import PrintedCell, PrintedTable
+from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status, run_or_published
 from graphgps_kmip.report.welch import Difference, welch
 from graphgps_kmip.results.run_record import read_run_config, read_stats
 
@@ -41,7 +40,7 @@ class Ours:
     text: str = ""  # what a command says in place of numbers, such as OOM
     alone: bool = False  # the values are those of one run that had the machine to itself (run --timing)
     overlap: float | None = 0.0  # n_test / n_train where each seed has a split of its own; None: sizes not known
-    published: bool = False  # the runs were not made here (see `published_runs`)
+    published: bool = False  # the runs were not made here (see `run_status`)
 
     @property
     def n(self) -> int:

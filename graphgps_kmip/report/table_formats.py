@@ -19,8 +19,7 @@ from pandas.io.formats.style import Styler
 
 from graphgps_kmip.experiments.run_status import State
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
-from graphgps_kmip.report.significance import Comparison
-from graphgps_kmip.report.table_notes import PUBLISHED, table_notes
+from graphgps_kmip.report.table_notes import PUBLISHED, Comparison, table_notes
 from graphgps_kmip.report.welch import difference_text
 
 WIDTH = 118  # characters side by side

@@ -45,8 +45,8 @@ class Difference(NamedTuple):
     p: float | None = None
 
 
-def welch(ours: Side, paper: Side, overlap: float | None = 0.0, level: float = LEVEL) -> Difference:
-    r"""Return ours - paper with the interval that holds the true difference with probability `level`.
+def welch(ours: Side, paper: Side, overlap: float | None = 0.0) -> Difference:
+    r"""Return ours - paper with the interval that holds the true difference with probability `LEVEL`.
 
     .. math:: d \pm t_{df} \sqrt{v_1 + v_2}, \quad df = (v_1 + v_2)^2 / (v_1^2 / (n_1 - 1) + v_2^2 / (n_2 - 1)),
         \quad v_i = (1 / n_i + r) s_i^2
@@ -56,7 +56,6 @@ def welch(ours: Side, paper: Side, overlap: float | None = 0.0, level: float = L
         paper (Side): Second side.
         overlap (float, optional): r, n_test / n_train where both spreads are over random splits of one data set, by
             Nadeau and Bengio's correction of the variance of a mean; None: not known. (default: ``0.0``)
-        level (float, optional): Of the interval. (default: ``LEVEL``)
     """
     value = ours.mean - paper.mean
     for name, side in (("ours", ours), ("the paper", paper)):
@@ -74,10 +73,10 @@ def welch(ours: Side, paper: Side, overlap: float | None = 0.0, level: float = L
     if first + second == 0:
         return Difference(value, reason="no spread on either side")
     df = (first + second) ** 2 / (first**2 / (ours.n - 1) + second**2 / (paper.n - 1))
-    return _t_interval(value, first + second, df, level)
+    return _t_interval(value, first + second, df)
 
 
-def corrected_t(differences: Sequence[float], overlap: float | None, level: float = LEVEL) -> Difference:
+def corrected_t(differences: Sequence[float], overlap: float | None) -> Difference:
     r"""Return the mean of differences over splits, with the interval of the corrected resampled t.
 
     The J splits of one data set share nodes, so that the variance of the mean is more than var / J:
@@ -87,7 +86,6 @@ def corrected_t(differences: Sequence[float], overlap: float | None, level: floa
     Args:
         differences (sequence of float): d, one for each of J >= 2 splits.
         overlap (float): n_test / n_train; 0 is the plain paired t; None: not known.
-        level (float, optional): Of the interval. (default: ``LEVEL``)
     """
     value, count = float(np.mean(differences)), len(differences)
     if overlap is None:
@@ -96,12 +94,12 @@ def corrected_t(differences: Sequence[float], overlap: float | None, level: floa
     # differences that are equal but for rounding have no spread either
     if math.sqrt(variance) <= 1e-12 * abs(value):
         return Difference(value, reason="no spread over the splits")
-    return _t_interval(value, variance, count - 1, level)
+    return _t_interval(value, variance, count - 1)
 
 
-def _t_interval(value: float, variance: float, df: float, level: float) -> Difference:
+def _t_interval(value: float, variance: float, df: float) -> Difference:
     error = math.sqrt(variance)
-    margin = float(scipy.special.stdtrit(df, (1 + level) / 2)) * error
+    margin = float(scipy.special.stdtrit(df, (1 + LEVEL) / 2)) * error
     p = 2 * float(scipy.special.stdtr(df, -abs(value) / error))
     return Difference(value, value - margin, value + margin, df, p=p)
 

@@ -27,9 +27,6 @@ CONFIG = "config.yaml"
 FIXES = {
     errno.ENOSPC: "make room on this disk, or set another out_dir",
     errno.EDQUOT: "your quota is used up: make room, or set another out_dir",
-    errno.EFBIG: "the file is larger than the limit: raise `ulimit -f`, or set another out_dir",
-    errno.EIO: "the disk or the network file system reports an error: check it, or set another out_dir",
-    errno.ENAMETOOLONG: "choose shorter names",
 }
 
 

@@ -45,11 +45,6 @@ def is_finished(record: dict[str, Any] | None) -> bool:
     return record is not None and record.get("finished") is True
 
 
-def trained_epochs(record: dict[str, Any]) -> int:
-    """Return how many epochs a finished run has; 0 where its record does not say it."""
-    return record.get("epochs", record.get("max_epoch", 0))  # runs of before have all that were asked for
-
-
 def write_record(run_dir: Path, record: dict[str, Any]) -> None:
     """Replace the record of a run; a `RunFolderError` if it cannot be written."""
     with writing(run_dir / RECORD):
@@ -145,7 +140,7 @@ def metric_names(line: Line) -> list[str]:
 def finished_runs(out_dir: Path, experiment: str | None = None) -> tuple[dict[Path, dict[str, Any]], list[Path]]:
     """Return the records of the finished runs in a results folder by their folders, and the folders of the other runs.
 
-    Damaged records are not counted, copies (runs with the `config_hash` of another one) not twice; both are logged.
+    Damaged records are not counted, and logged.
 
     Args:
         out_dir: ``<out_dir>/<config name>``; its runs are the folders whose names are whole numbers.
@@ -153,26 +148,19 @@ def finished_runs(out_dir: Path, experiment: str | None = None) -> tuple[dict[Pa
     """
     records: dict[Path, dict[str, Any]] = {}
     others: list[Path] = []
-    hashes: dict[str, Path] = {}
     for folder in run_folders(out_dir):
         record = read_record(folder)
-        if not is_finished(record) or (experiment is not None and record.get("experiment") != experiment):
-            others.append(folder)
-        elif (key := record.get("config_hash")) and key in hashes:
-            others.append(folder)
-            log.warning(
-                f"{folder} has the record of {hashes[key].name} (config_hash {key}), and is not counted: move it away"
-            )
-        else:
+        if is_finished(record) and (experiment is None or record.get("experiment") == experiment):
             records[folder] = record
-            hashes[key or str(folder)] = folder
+        else:
+            others.append(folder)
     return records, others
 
 
 def read_finished(run_dir: Path, record: dict[str, Any]) -> dict[str, dict[int, Line]]:
     """Return the statistics of a finished run, split -> epoch -> line; a `ResultsError` if epochs are lost."""
     run = read_run(run_dir)
-    for epoch in range(trained_epochs(record)):
+    for epoch in range(record.get("epochs", 0)):
         if epoch not in run.get("train", {}):
             raise ResultsError(
                 f"{stats_file(run_dir, 'train')} lacks epoch {epoch} of a finished run; restore the file, or move "

@@ -105,14 +105,8 @@ class Checkpointer:
                     f"{self.fabric.world_size}; set devices {len(content['rng'])}."
                 )
             load_model_state(self.model, content["model_state"], path)
-            try:
-                self.optimizer.load_state_dict(content["optimizer_state"])
-                self.scheduler.load_state_dict(content["scheduler_state"])
-            except (LookupError, ValueError, TypeError, AttributeError) as error:
-                raise CheckpointError(
-                    f"The checkpoint {path} does not fit the optimizer or its schedule ({shortened(str(error))}); "
-                    f"{_suggest_fix(path)}"
-                ) from error
+            self.optimizer.load_state_dict(content["optimizer_state"])
+            self.scheduler.load_state_dict(content["scheduler_state"])
             _set_random_state(content["rng"][self.fabric.global_rank])
             state = RunState(**{field.name: content[field.name] for field in fields(RunState) if field.name in content})
         on_rank_zero(self.fabric, lambda: self._drop_after(state.epoch))

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
 Result = TypeVar("Result")
-REPORTED = "graphgps_kmip: the first process has printed its error"
-PATIENCE = 10.0  # seconds; a mistake that all processes make, they find within less
 STARTS = "graphgps_kmip/starts"  # of the keys in torchrun's store, which nothing else uses
 PAUSE = 0.05  # seconds between two looks at the store
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
@@ -177,25 +175,6 @@ def on_rank_zero(fabric: Fabric, function: Callable[[], Result]) -> Result:
     if error is not None:
         raise error
     return result
-
-
-def tells_error(patience: float = PATIENCE) -> bool:
-    """Return whether this process should print its error: the first; others, after `patience` s, if that has none."""
-    if not dist.is_available() or not dist.is_initialized():
-        return True
-    store = dist.distributed_c10d._get_default_store()
-    if dist.get_rank() == 0:
-        store.set(REPORTED, "1")
-        return True
-    end = time.monotonic() + patience
-    try:
-        while time.monotonic() < end:
-            if store.check([REPORTED]):
-                return False
-            time.sleep(0.05)
-    except RuntimeError:  # the first process, which holds the store, has ended
-        return False
-    return True
 
 
 class _Total(Function):

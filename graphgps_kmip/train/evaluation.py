@@ -18,7 +18,7 @@ from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.distributed import on_rank_zero
 from graphgps_kmip.train.loop import Session, SharedGraph, explain_errors, prepare, run_epoch
 from graphgps_kmip.train.reporter import Writer, closing
-from graphgps_kmip.train.run_recording import check_folder, closed_record, locked, open_record
+from graphgps_kmip.train.run_recording import closed_record, locked, open_record
 from graphgps_kmip.train.settings import RunState, TrainSettings
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ def evaluate(
         stack.enter_context(closing(writers))
         num_params = sum(parameter.numel() for parameter in model.parameters())
         session = Session(fabric, fabric.setup_module(model), None, task, settings, stop, num_params)
-        on_rank_zero(fabric, lambda: check_folder(run_dir, settings))
         record = on_rank_zero(fabric, lambda: open_record(run_dir, settings))
         try:
             shared = SharedGraph(session.model, loaders.values())

@@ -36,7 +36,7 @@ from graphgps_kmip.task.task import Task
 from graphgps_kmip.train.checkpoint import Checkpointer
 from graphgps_kmip.train.distributed import all_reduce, gather_rows, make_fabric, on_rank_zero, share_batch_norms
 from graphgps_kmip.train.reporter import Reporter, Writer, closing
-from graphgps_kmip.train.run_recording import check_folder, closed_record, locked, open_record
+from graphgps_kmip.train.run_recording import closed_record, locked, open_record
 from graphgps_kmip.train.settings import RunState, TrainSettings
 
 if TYPE_CHECKING:
@@ -103,7 +103,6 @@ def train(
         num_params = sum(parameter.numel() for parameter in model.parameters())
         session = Session(fabric, *fabric.setup(model, optimizer), task, settings, stop, num_params)
         checkpointer = Checkpointer(run_dir, settings, model, optimizer, scheduler, fabric)
-        on_rank_zero(fabric, lambda: check_folder(run_dir, settings))
         state = checkpointer.resume() if settings.auto_resume else RunState()
         earlier, clock = state.seconds, time.process_time if fabric.device.type == "cpu" else time.perf_counter
         record = on_rank_zero(fabric, lambda: open_record(run_dir, settings))
@@ -382,8 +381,6 @@ def _exit(stop: StopSignals, message: str) -> None:
 def _check_loaders(
     loaders: Sequence[Iterable | None], processes: int, scheduler: LRScheduler, task: Task, patience: int
 ) -> dict[str, Iterable]:
-    if not 1 <= len(loaders) <= len(SPLITS) or loaders[0] is None:
-        raise InputError(f"train() got {len(loaders)} loaders; it needs train first, then val and test or None.")
     splits = {split: loader for split, loader in zip(SPLITS, loaders, strict=False) if loader is not None}
     for split, loader in splits.items():
         if processes > 1 and not getattr(loader, "sharded", False):

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 from graphgps_kmip.common.environment import duration
 from graphgps_kmip.common.progress import DELAY
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.results.run_folder import writing
 from graphgps_kmip.results.run_record import append_stats, rounded
 from graphgps_kmip.train.settings import RunState, TrainSettings
 
@@ -91,22 +90,15 @@ class TensorBoardWriter:
 
     def log(self, split: str, stats: Mapping[str, Any], epoch: int) -> None:
         """Write every number as a scalar at step `epoch`."""
-        with writing(self._log_dir, "stats.json has the same statistics."):
-            if self._writer is None:  # only now is it known from which epoch a resumed run repeats what was written
-                self._writer = self._make(str(self._log_dir), purge_step=epoch)
-            try:
-                for name, value in _numbers(stats).items():
-                    self._writer.add_scalar(f"{split}/{name}", value, epoch)
-            except OSError:
-                self._writer = None  # it would raise the same error when it is closed
-                raise
+        if self._writer is None:  # only now is it known from which epoch a resumed run repeats what was written
+            self._writer = self._make(str(self._log_dir), purge_step=epoch)
+        for name, value in _numbers(stats).items():
+            self._writer.add_scalar(f"{split}/{name}", value, epoch)
 
     def close(self, exit_code: int = 0) -> None:  # noqa: ARG002  (part of the protocol)
         """Flush and close the file."""
         if self._writer is not None:
-            writer, self._writer = self._writer, None
-            with writing(self._log_dir, "stats.json has the same statistics."):
-                writer.close()
+            self._writer.close()
 
 
 class WandbWriter:

@@ -14,7 +14,7 @@ from graphgps_kmip.common.atomic_write import free_name, remove_leftovers
 from graphgps_kmip.common.environment import code_version, hardware, now, package_versions, peak_memory
 from graphgps_kmip.common.file_lock import held
 from graphgps_kmip.errors import RunFolderError
-from graphgps_kmip.results.run_folder import SPLITS, stats_file, writing
+from graphgps_kmip.results.run_folder import stats_file, writing
 from graphgps_kmip.results.run_record import is_finished, read_record, write_record
 from graphgps_kmip.train.settings import RunState, TrainSettings
 
@@ -24,17 +24,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 # The loader workers of a run killed by SIGKILL inherit its lock and notice their parent's end within about 5 s.
 LOCK_WAIT = 10.0
-
-
-def check_folder(run_dir: Path, settings: TrainSettings) -> None:
-    """Raise a RunFolderError if a folder holds results that this run does not go on with."""
-    record = read_record(run_dir) or {}
-    continues = settings.auto_resume and record.get("config_hash") == settings.config_hash
-    if not continues and any(stats_file(run_dir, split).exists() for split in SPLITS):
-        raise RunFolderError(
-            f"{run_dir} holds results of an earlier run; call prepare_run_dir first, which moves them aside, "
-            "or set another out_dir."
-        )
 
 
 def open_record(run_dir: Path, settings: TrainSettings) -> dict[str, Any]:

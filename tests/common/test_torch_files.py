@@ -39,9 +39,3 @@ def test_a_sparse_tensor_with_an_index_out_of_bounds_is_refused(tmp_path: Path) 
     with pytest.raises(UnreadableFile, match="size is inconsistent with indices"):
         load_plain(tmp_path / "a.pt")
     assert not torch.sparse.check_sparse_tensor_invariants.is_enabled()
-
-
-def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "scores.pt")
-    with pytest.raises(UnreadableFile, match="it is a pipe"):
-        load_plain(tmp_path / "scores.pt")

@@ -88,8 +88,3 @@ def test_the_learned_graph_names_nodes_and_leaves_padding_out() -> None:
     expected = (mixed + missing[..., None] * bias).transpose(0, 1).flatten(1)
     torch.testing.assert_close(attention(x, CONTEXT), expected, **EXACT)
     assert (missing[:, :6] > 1e-3).any()
-
-
-def test_random_keys_and_the_first_key_are_refused_together() -> None:
-    with pytest.raises(ValueError, match="may leave out the key of repeat_first_key"):
-        layer(random_attention=True, repeat_first_key=True)

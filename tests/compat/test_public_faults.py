@@ -77,11 +77,6 @@ def test_a_network_has_the_classes_of_the_faults_that_are_switched_on(
     torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
-def test_keys_with_a_bias_and_padding_among_them_are_refused() -> None:
-    with pytest.raises(ValueError, match="mask_keys False repeats a public layer"):
-        repeat_faults(PerformerAttention(8, 2, use_bias=True), {"gt.performer.mask_keys": False})
-
-
 def test_both_faults_of_performer_may_be_on() -> None:
     faults = {"gt.performer.mask_keys": False, "gt.performer.detach_stabiliser": True}
     attention = repeat_faults(PerformerAttention(8, 2), faults)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from graphgps_kmip.experiments.manifest import load_manifest
-from graphgps_kmip.experiments.printed_tables import load_printed
+from graphgps_kmip.experiments.manifest import load_manifest, load_printed
 from graphgps_kmip.experiments.search_space import load_ranges
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import pytest
 from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
-from graphgps_kmip.experiments.printed_tables import PrintedCell
+from graphgps_kmip.experiments.manifest import PrintedCell
 from graphgps_kmip.experiments.run_status import experiment_markdown
 from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.planned_runs import planned_hash

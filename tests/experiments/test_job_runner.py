@@ -309,12 +309,7 @@ def test_a_job_that_lost_its_scheduler_is_in_use_while_it_lives_and_resumes_afte
     assert order(place.root) == ["gcn/0", "gcn/0"]
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_elsewhere_there_is_a_line_when_a_job_begins_or_ends_and_each_minute(place: Place, monkeypatch: Patch) -> None:
+def test_there_is_a_line_when_a_job_begins_or_ends_and_each_minute(place: Place, monkeypatch: Patch) -> None:
     monkeypatch.setattr(job_runner, "REPORT", 0.0)
     monkeypatch.chdir(place.root)
     jobs = jobs_of(place, experiment("A", training("GCN"), training("Bad", do="fail")))
@@ -328,14 +323,3 @@ def test_elsewhere_there_is_a_line_when_a_job_begins_or_ends_and_each_minute(pla
         *("start   A GCN seed 0", "done    A GCN seed 0 (0 s)", "start   A Bad seed 0"),
         "failed  A Bad seed 0: no such dataset 'x'; log: results/set/bad/0.log",
     ]
-
-
-def test_on_a_terminal_the_line_is_redrawn_in_place_and_cut_to_the_window(place: Place, monkeypatch: Patch) -> None:
-    monkeypatch.setattr(job_runner.shutil, "get_terminal_size", lambda: os.terminal_size((25, 24)))
-    monkeypatch.setattr(job_runner, "REDRAW", 0.0)
-    screen = Terminal()
-    run_jobs(jobs_of(place, experiment("A", training("GCN"))), Setup(place.root), screen)
-    drawn = screen.getvalue().split("\r\x1b[K")
-    assert "1 running; A GCN seed 0 " in drawn
-    assert drawn[-2].startswith("done    A GCN seed 0 (")
-    assert drawn[-1] == ""

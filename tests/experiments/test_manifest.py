@@ -14,8 +14,7 @@ from graphgps_kmip import reproduce
 from graphgps_kmip.errors import ConfigError, ManifestError
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.jobs import list_members
-from graphgps_kmip.experiments.manifest import load_manifest, with_members
-from graphgps_kmip.experiments.printed_tables import PrintedTable
+from graphgps_kmip.experiments.manifest import PrintedTable, load_manifest, with_members
 from graphgps_kmip.experiments.search_space import searches
 from graphgps_kmip.report.result_table import build_table
 from tests.experiments.repository import PRINTED_RANGES, ROOT
@@ -107,8 +106,6 @@ def test_experiments_of_several_folders_are_one_manifest(tmp_path: Path) -> None
         (("experiments: {a: {}}",), "Experiment: title missing"),
         (("experiments: {a: 3}",), "0.yaml, a: expected keys and values, found 3"),
         ((entry("of: [aa]"),), "no experiment 'aa'. Did you mean a?"),
-        ((entry("of: [b]"), entry("of: [c]", "b"), entry(GRID, "c")), "a: b is made of others itself: name those"),
-        ((entry(f"of: [b], {GRID}"),), "made of others (`of`), it has no trainings of its own: leave them out"),
         ((entry("trainings: [{cfg: F/x.yaml}]"),), "0.yaml, a: seeds missing"),
         ((entry(GRID.replace("[x, y]", "[z]")),), "0.yaml, a: axis d has no 'z'. Allowed: x, y"),
         ((entry(GRID.replace("d: [x, y]", "e: all")),), "axis 'e' has no values for `all`"),
@@ -120,7 +117,6 @@ def test_experiments_of_several_folders_are_one_manifest(tmp_path: Path) -> None
         ((entry("makes: table 1"),), "0.yaml, a, makes: expected a list, found 'table 1'"),
         ((entry("number: x"),), "0.yaml, a, number: expected a whole number, found 'x'"),
         ((entry(GRID.replace("[x, y]", "x")),), "axis d: expected a list of values or `all`, found 'x'"),
-        ((entry(GRID.replace("{d}", "{d.fil}")),), "expected {axis} or {axis.file}"),
         ((entry(f"{GRID}, {SHARED.replace('[]', '[{experiment: b}]')}"),), "no experiment 'b'"),
         ((entry(f"{GRID}, {SHARED.replace('[]', '[{point: {d: z}}]')}"),), "a needs d z of a: 0 trainings fit"),
         ((entry(f"{GRID}, {SHARED.replace('[]', '[{point: {}}]')}"),), "a needs a training of a: 2 trainings fit"),
@@ -224,11 +220,3 @@ def test_a_row_of_a_working_folder_is_trained_there(
     line = capsys.readouterr().out.splitlines()[0]
     assert line.startswith(f"python {ROOT}/main.py --cfg configs/quickstart/digits-kmip.yaml ")
     assert line.endswith("# done")
-
-
-@pytest.mark.parametrize("name", ["mine.yml", "mine/rows.yaml"])
-def test_a_file_among_the_experiments_that_is_not_read_is_named(name: str, tmp_path: Path) -> None:
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).touch()
-    with pytest.raises(ManifestError, match=f"{name} is not read: move it to .*/(mine|rows).yaml, or ranges"):
-        with_rows(tmp_path, {})

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from graphgps_kmip.errors import ManifestError
-from graphgps_kmip.experiments.printed_tables import load_printed
+from graphgps_kmip.experiments.manifest import load_printed
 from tests.experiments.repository import PRINTED as TABLES
 from tests.experiments.repository import ROOT
 

@@ -193,7 +193,7 @@ def test_a_mistake_is_one_line(
 
 
 def test_runs_without_a_table_are_refused(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphgps_kmip.gym.predictions.is_sparse", lambda _: True)
+    monkeypatch.setattr("graphgps_kmip.gym.trained.is_sparse", lambda _: True)
     with pytest.raises(ValueError, match="is a run of gt.layer_type Spexphormer, whose predictions are not supported"):
         predict(finished)
 

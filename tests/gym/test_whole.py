@@ -101,7 +101,6 @@ def test_with_the_fault_of_padding_a_prediction_of_performer_depends_on_the_larg
 
 def test_settings_of_another_form_are_refused() -> None:
     for settings, line in (
-        ({"model.type": "BigBird", "gt.bigbird.pattern": "public"}, r"gt\.bigbird\.pattern: public repeats a fault"),
         ({"model.type": "BigBird", "gt.bigbird.form": "original_full"}, "form must be one of"),
         ({"model.type": "Performer", "gt.n_heads": 3}, "dim must be divisible by num_heads"),
     ):

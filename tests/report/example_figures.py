@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from graphgps_kmip.experiments.experiment_spec import Command, Experiment, FigureSpec
-from graphgps_kmip.experiments.printed_tables import PrintedCell
+from graphgps_kmip.experiments.manifest import PrintedCell
 from graphgps_kmip.experiments.run_status import State, Status
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.hyperparameter_search import SearchRecord
-from graphgps_kmip.experiments.printed_tables import PrintedCell, PrintedTable
+from graphgps_kmip.experiments.manifest import PrintedCell, PrintedTable
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable, build_table
 
 PRINTED = {

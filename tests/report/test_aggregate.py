@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphgps_kmip.errors import RunFolderError
-from graphgps_kmip.report.aggregate import aggregate, check_results
+from graphgps_kmip.report.aggregate import aggregate
 
 NAN = float("nan")
 # run -> split -> accuracy by epoch; the loss is 1 - accuracy / 2, so that both choose the same epoch
@@ -111,11 +110,3 @@ def test_unknown_metrics_and_no_runs_are_refused(out_dir: Path, tmp_path_factory
     with pytest.raises(ValueError, match="No finished run .* unfinished: 5"):
         aggregate(unfinished)
     assert [path.name for path in unfinished.iterdir()] == ["5"]
-
-
-@pytest.mark.parametrize("place", ["agg", "agg/train"])
-def test_a_file_in_the_place_of_the_summary_is_told_before_training(place: str, tmp_path: Path) -> None:
-    (tmp_path / place).parent.mkdir(exist_ok=True)
-    (tmp_path / place).write_text("a file")
-    with pytest.raises(RunFolderError, match=f"{place} is a file, .* move it away"):
-        check_results(tmp_path)

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from graphgps_kmip.experiments.experiment_spec import FigureSpec
-from graphgps_kmip.experiments.printed_tables import PrintedCell
+from graphgps_kmip.experiments.manifest import PrintedCell
 from graphgps_kmip.experiments.run_status import State, Status
 from graphgps_kmip.report.draw_figure import draw_figure
 from graphgps_kmip.report.result_table import Cell, Ours

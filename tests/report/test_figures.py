@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -122,7 +121,9 @@ def test_score_against_cost_has_a_panel_for_each_cost_of_a_data_set_and_a_labell
         assert marks(axes) == set(points(axes).values())
     assert [axes.get_xscale() for axes in figure.axes] == ["log", "linear"]
     assert not figure.legends
-    with pytest.raises(ResultsError, match="no column of p/score is a score with epoch_seconds or memory_mb"):
+    with pytest.raises(
+        ResultsError, match="p/score: no model has all runs of a score and of epoch_seconds or memory_mb"
+    ):
         draw_score_against_cost({"p/score": tables()["p/score"]})
 
 
@@ -146,21 +147,6 @@ def test_score_against_cost_has_a_line_of_panels_for_each_cost_of_several_data_s
     assert panels == [(name, cost) for cost in ("time (s)", "peak memory (MB)") for name in ("A", "B")]
     spans = [axes.get_subplotspec() for axes in figure.axes]
     assert [(span.rowspan.start, span.colspan.start) for span in spans] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-
-
-def test_a_data_set_of_two_complete_models_is_not_drawn_and_the_message_says_so(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    first, few = tables()["p/fair"], tables()["p/fair"]
-    columns = {column.replace("A", "B"): facts for column, facts in few.columns.items()}
-    rows = {row: list(cells.values()) for row, cells in few.rows.items()}
-    rows["GAT"][0] = Cell(dataclasses.replace(rows["GAT"][0].ours, planned=3))  # one of three runs is missing
-    second = table("p/other", columns, rows)
-    figure = draw_score_against_cost({"p/fair": first, "p/other": second})
-    assert [axes.get_title() for axes in figure.axes] == ["A", "A"]
-    assert caplog.messages == ["not drawn, fewer than 3 models have all runs of score and cost: B"]
-    with pytest.raises(ResultsError, match="fewer than 3 models have all runs of score and cost on B"):
-        draw_score_against_cost({"p/other": second})
 
 
 def test_labels_of_many_close_models_do_not_overlap() -> None:

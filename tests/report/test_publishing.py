@@ -20,11 +20,9 @@ from graphgps_kmip.experiments.experiment_spec import Experiment, FigureSpec, Ta
 from graphgps_kmip.experiments.hyperparameter_search import run_search, runner_of, with_choices
 from graphgps_kmip.experiments.job_runner import Setup
 from graphgps_kmip.experiments.jobs import Place, plan_jobs
-from graphgps_kmip.experiments.published_runs import COLUMNS, with_published
-from graphgps_kmip.experiments.run_status import run_status
+from graphgps_kmip.experiments.run_status import COLUMNS, run_status, with_published
 from graphgps_kmip.report import draw_figure as draw_figure_module
 from graphgps_kmip.report.draw_figure import draw_figure
-from graphgps_kmip.report.figures import score_charts
 from graphgps_kmip.report.publishing import published_csv, published_rows
 from graphgps_kmip.report.result_table import ResultTable, experiment_tables
 from graphgps_kmip.report.table_formats import csv_export, markdown, our_entry
@@ -252,7 +250,6 @@ def test_each_published_number_has_an_origin(folder: Path) -> None:
 def test_below_a_figure_stand_the_published_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     monkeypatch.setattr(draw_figure_module, "_write_around", lambda figure, title, below, sample: written.append(below))  # noqa: ARG005
-    monkeypatch.setattr(score_charts, "FEWEST", 1)
     cost = {"toy epoch_seconds": {"metric": "epoch", "unit": "s"}}
     spec = dataclasses.replace(SPEC, value="score epoch_seconds", columns=SPEC.columns | cost)
     change(folder, lambda rows: rows.kind == "run", epoch_seconds=2.0, date="2026-11-21")

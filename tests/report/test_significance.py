@@ -9,10 +9,9 @@ import pytest
 from scipy import stats
 
 from graphgps_kmip.experiments.experiment_spec import TableSpec, Training
-from graphgps_kmip.experiments.printed_tables import PrintedCell
+from graphgps_kmip.experiments.manifest import PrintedCell
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable, training_overlap
-from graphgps_kmip.report.significance import rank_notes, significance_notes
-from graphgps_kmip.report.table_notes import table_notes
+from graphgps_kmip.report.table_notes import rank_notes, significance_notes, table_notes
 from graphgps_kmip.report.welch import compare_runs, difference_text, holm
 from tests.report.example_runs import EXPERIMENT, SCORES, build, record, search_record, tuned_table
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from graphgps_kmip.experiments.printed_tables import PrintedCell
+from graphgps_kmip.experiments.manifest import PrintedCell
 from graphgps_kmip.experiments.run_status import State, Status
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 from graphgps_kmip.report.table_formats import FORMATS, column_ranks, ranks

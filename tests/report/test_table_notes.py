@@ -115,19 +115,6 @@ def test_quoted_rows_do_not_compete_and_samples_are_not_checked() -> None:
     assert list(claim_notes(dataclasses.replace(made, sample=True), partial=False)) == []
 
 
-@pytest.mark.parametrize(
-    ("claim", "message"),
-    [
-        (SECOND | {"check": "ranks"}, "X, x/table: claim: unknown check 'ranks'. Did you mean rank"),
-        (SECOND | {"row": "kMIPs"}, "'kMIPs' is not in the table. Did you mean kMIP"),
-        (NOT_BELOW | {"columns": ["scores"]}, "'scores' is not in the table. Did you mean score"),
-    ],
-)
-def test_a_claim_about_what_is_not_there_is_refused(claim: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        note(table(claim, GCN=GCN, GAT=GAT, kMIP=KMIP))
-
-
 def runs(mean: float, std: float, count: int) -> Ours:
     """Runs with exactly this mean and this sample standard deviation."""
     values = np.linspace(-1, 1, count)

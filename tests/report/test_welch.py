@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from graphgps_kmip.experiments.printed_tables import PrintedCell
+from graphgps_kmip.experiments.manifest import PrintedCell
 from graphgps_kmip.report.result_table import Ours
 from graphgps_kmip.report.welch import Difference, compare_runs, corrected_t, difference_text, holm, welch
 

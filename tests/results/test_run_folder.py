@@ -18,7 +18,6 @@ from graphgps_kmip.results.run_folder import best_or_newest, run_folders, writin
         (errno.ENOSPC, "make room"),
         (errno.EDQUOT, "quota"),
         (errno.EACCES, "make it writable"),
-        (errno.EFBIG, "ulimit -f"),
     ],
 )
 def test_a_failed_write_is_one_line_with_what_where_and_how_to_fix_it(code: int, fix: str, tmp_path: Path) -> None:

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 
 from graphgps_kmip.errors import ResultsError, RunFolderError
-from graphgps_kmip.report.aggregate import aggregate, check_results
+from graphgps_kmip.report.aggregate import aggregate
 from graphgps_kmip.report.comparison import comparison
 from graphgps_kmip.results.best_epoch import best_epoch, is_better
 from graphgps_kmip.results.run_record import (
     append_stats,
-    finished_runs,
     read_record,
     read_run,
     read_run_config,
@@ -28,7 +27,7 @@ from graphgps_kmip.results.run_record import (
     write_record,
     write_stats,
 )
-from graphgps_kmip.train import prepare_run_dir
+from graphgps_kmip.train.run_recording import prepare_run_dir
 from tests.results.damages import DAMAGES
 
 Patch, Logs = pytest.MonkeyPatch, pytest.LogCaptureFixture
@@ -143,7 +142,7 @@ def finished(out_dir: Path, seed: int, epochs: int = 3, **changes: Any) -> Path:
     for split in ("train", "val", "test"):
         (run_dir / split).mkdir(parents=True)
         (run_dir / split / "stats.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    record = {"finished": True, "config_hash": f"h{seed}", "experiment": "e", "seed": seed, "max_epoch": epochs}
+    record = {"finished": True, "config_hash": f"h{seed}", "experiment": "e", "seed": seed, "epochs": epochs}
     record |= {"params": 7, "seconds_per_epoch": 1.0, "metric_best": "accuracy"}
     record |= {"best": {"epoch": epochs - 1, "value": lines[-1]["accuracy"], "val": lines[-1], "test": lines[-1]}}
     (run_dir / "record.json").write_text(json.dumps(record | changes))
@@ -155,35 +154,18 @@ def finished(out_dir: Path, seed: int, epochs: int = 3, **changes: Any) -> Path:
 def test_a_damaged_record_of_another_seed_is_left_out(damage: str, tmp_path: Path, caplog: Logs) -> None:
     finished(tmp_path, 0)
     DAMAGES[damage](finished(tmp_path, 1) / "record.json")
-    check_results(tmp_path, "accuracy", "argmax", "e")
     aggregate(tmp_path, "accuracy", "argmax", "e")
     assert json.loads((tmp_path / "agg/test/best.json").read_text())["runs"] == 1
-    assert caplog.text.count("1/record.json is damaged") == 2  # before training, and with the table
     assert "accuracy" in comparison([tmp_path], 1)
+    assert caplog.text.count("1/record.json is damaged") == 2  # with either table
 
 
-def test_a_copied_run_is_not_counted_twice(tmp_path: Path, caplog: Logs) -> None:
-    finished(tmp_path, 0)
-    finished(tmp_path, 1, config_hash="h0")
-    records, others = finished_runs(tmp_path, "e")
-    assert ([folder.name for folder in records], [folder.name for folder in others]) == (["0"], ["1"])
-    assert "1 has the record of 0" in caplog.text
-
-
-@pytest.mark.parametrize("reader", [check_results, aggregate])
-def test_lost_lines_of_a_finished_run_are_noticed_before_training_and_in_the_table(reader: Any, tmp_path: Path) -> None:
+def test_lost_lines_of_a_finished_run_are_noticed_in_the_table(tmp_path: Path) -> None:
     path = finished(tmp_path, 0, epochs=4) / "train" / "stats.json"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
     with pytest.raises(ResultsError, match=r"train/stats.json lacks epoch 2 of a finished run; restore"):
-        reader(tmp_path, "accuracy", "argmax", "e")
+        aggregate(tmp_path, "accuracy", "argmax", "e")
     assert not (tmp_path / "agg").exists()
-
-
-def test_runs_that_are_about_to_be_replaced_are_not_looked_at(tmp_path: Path) -> None:
-    (finished(tmp_path, 0) / "train" / "stats.json").write_text("{\n")
-    check_results(tmp_path, "accuracy", "argmax", "e", replaced=["0"])
-    check_results(tmp_path, "accuracy", "argmax", "another experiment")
-    check_results(tmp_path / "not there yet")
 
 
 @pytest.mark.parametrize("content", [None, b"", b"gt: [", b"- a\n"])

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.processes import HANGS, run
+from tests.processes import run
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = [*sorted(ROOT.glob("run/*.sh")), ROOT / ".ci/run"]
@@ -75,19 +74,6 @@ def test_an_environment_that_is_not_ours_is_moved_aside_and_kept(project):
         (project.root / ".venv").rename(project.root / f"ours-{n}")
 
 
-def test_two_starts_at_once_install_once(project):
-    first = project.start("run/setup_env.sh", FAKE_PIP="until [ -e go ]; do sleep 0.02; done")
-    while not project.calls:
-        assert first.poll() is None
-        time.sleep(0.02)
-    second = project.start("run/setup_env.sh")
-    assert second.stdout.readline() == "another start is installing here: waiting for it\n"
-    (project.root / "go").touch()
-    assert [process.communicate(timeout=HANGS)[1] for process in (first, second)] == ["", ""]
-    assert [process.returncode for process in (first, second)] == [0, 0]
-    assert len(project.calls) == STEPS
-
-
 @pytest.mark.parametrize(
     ("script", "command"), [("run/demo.sh", "run/demo.py --compare a b"), ("run/test.sh", "-m pytest --compare a b")]
 )
@@ -124,16 +110,6 @@ def test_the_exit_status_is_that_of_the_command(project):
     project.fake("python3.11", (project.bin / "python3.11").read_text().replace('echo "ran $* in $PWD"', "exit 7"))
     assert project.run("run/test.sh")[0] == 7
     assert project.run("run/demo.sh")[0] == 7
-
-
-CONFLICT = """ERROR: Cannot install torch because these package versions have conflicting dependencies.
-
-Additionally, some packages in these conflicts have no matching distributions available for your environment:
-    torch
-
-ERROR: ResolutionImpossible: for help visit the pages of pip"""
-RETRYING = "WARNING: Retrying (Retry(total=4)) after connection broken by NewConnectionError"
-DF = "#!/usr/bin/env bash\necho head\necho 'disk 9999999 9000000 100000 99% /'\n"
 
 
 def error_of(project, script="run/demo.sh", **env):
@@ -175,25 +151,9 @@ def test_a_python_without_wheels_for_the_pins_is_refused(project, version):
     assert not (project.root / ".venv").exists()
 
 
-def test_without_disk_space_nothing_is_begun(project):
-    project.fake("df", DF)
-    err = error_of(project)
-    assert "no disk space" in err
-    assert "97 MB free" in err
-    assert not (project.root / ".venv").exists()
-
-
-@pytest.mark.parametrize(
-    ("text", "argv"),
-    [
-        (f"{RETRYING}\n{CONFLICT}", ["registry cannot be reached for torch==", "PIP_INDEX_URL", "install.log"]),
-        (CONFLICT, ["no wheel of torch for", "PIP_FIND_LINKS", "install.log"]),
-        ("ERROR: Could not install: [Errno 28] No space left on device", ["no disk space for torch==", "TMPDIR"]),
-        ("ERROR: something else\n", ["torch==", "failed: ERROR: something else", "VERBOSE=1"]),
-    ],
-    ids=["no registry", "no wheel", "disk full", "other"],
-)
-def test_what_pip_says_becomes_one_line(project, text, argv):
+def test_what_pip_says_becomes_one_line(project):
+    text = "WARNING: a try\nERROR: something else\n"
     err = error_of(project, FAKE_PIP=pip_says(text, at=" torch"))
-    assert [word for word in argv if word not in err] == []
+    assert "torch==" in err
+    assert "failed: ERROR: something else (see " in err
     assert text.splitlines()[0] in (project.root / ".venv/install.log").read_text()

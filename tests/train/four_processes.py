@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from graphgps_kmip.results.run_folder import numbered
-from graphgps_kmip.train import make_fabric
+from graphgps_kmip.train.distributed import make_fabric
 from tests.train import killed_rank
 from tests.train.toy import make_loaders, run
 

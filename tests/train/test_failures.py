@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch_geometric.data import Batch
 
-from graphgps_kmip.errors import InputError
-from graphgps_kmip.train import OutOfMemory, TrainingDiverged, TrainSettings, read_record
+from graphgps_kmip.errors import InputError, OutOfMemory, TrainingDiverged
+from graphgps_kmip.results.run_record import read_record
 from graphgps_kmip.train.loop import MetricAccumulator
+from graphgps_kmip.train.settings import TrainSettings
 from tests.train.toy import TASK, ToyLoader, make_graphs, make_loaders, read_stats, run
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,9 +12,11 @@ import torch
 
 from graphgps_kmip.common import atomic_write as files
 from graphgps_kmip.common.torch_files import save_plain
+from graphgps_kmip.errors import RunError
 from graphgps_kmip.results import run_record
-from graphgps_kmip.train import RunError, TensorBoardWriter, prepare_run_dir, read_record
+from graphgps_kmip.results.run_record import read_record
 from graphgps_kmip.train import checkpoint as checkpoints
+from graphgps_kmip.train.run_recording import prepare_run_dir
 from tests.train.toy import read_stats, run
 
 
@@ -101,19 +102,3 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_earlier_ones(
     with pytest.raises(RunError, match=r"2\.ckpt: No space left on device; make room"):
         run(tmp_path, ckpt_clean=False)
     assert sorted(path.name for path in (tmp_path / "ckpt").iterdir()) == ["0.ckpt", "1.ckpt"]
-
-
-def test_tensorboard_on_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = pytest.importorskip("tensorboard.summary.writer.record_writer")
-    writer = TensorBoardWriter(tmp_path / "tensorboard")
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)  # TensorBoard's thread prints a traceback
-    monkeypatch.setattr(records.RecordWriter, "write", failing(0, errno.ENOSPC, records.RecordWriter.write))
-    with pytest.raises(RunError, match=r"^Cannot write .*tensorboard: No space left on device; make room"):
-        log_and_close(writer)
-    writer.close()  # again, as training does at its end
-
-
-def log_and_close(writer: TensorBoardWriter) -> None:
-    for epoch in range(100):  # its thread notices at some moment
-        writer.log("train", {"loss": 1.0}, epoch)
-    writer.close()

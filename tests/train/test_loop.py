@@ -11,8 +11,9 @@ import torch
 from torch_geometric.data import Batch
 
 from graphgps_kmip.results.run_record import read_finished
-from graphgps_kmip.train import TrainSettings, make_fabric
+from graphgps_kmip.train.distributed import make_fabric
 from graphgps_kmip.train.evaluation import predict_batches
+from graphgps_kmip.train.settings import TrainSettings
 from tests.train.toy import TASK, VAL, ToyModel, last_checkpoint, make_graphs, make_loaders, read_stats, run
 
 

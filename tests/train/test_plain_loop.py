@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from graphgps_kmip.networks.create_model import create_model
 from graphgps_kmip.task import make_task
-from graphgps_kmip.train import make_fabric
+from graphgps_kmip.train.distributed import make_fabric
 from graphgps_kmip.train.optimizers import adamw
 from graphgps_kmip.train.schedulers import cosine_with_warmup
 from tests.train.toy import ToyLoader, read_stats, run

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 
-from graphgps_kmip.train import distributed, read_record
+from graphgps_kmip.results.run_record import read_record
+from graphgps_kmip.train import distributed
 from tests.processes import forked, preloaded_ranks
 from tests.train.toy import TEST, last_checkpoint, read_stats, run
 from tests.train.two_processes import OPTIONS, normalise, uneven_loaders
@@ -87,21 +87,6 @@ def test_a_signal_to_two_processes_saves_once_and_ends_both(two: Outcome) -> Non
     assert two.stderr.count("the last good checkpoint is") == 1
     assert [path.name for path in (two.folder / "stopped" / "ckpt").iterdir()] == ["1.ckpt"]
     assert [line["epoch"] for line in read_stats(two.folder / "stopped", "train")] == [0, 1]
-
-
-@pytest.mark.parametrize("first_fails", [True, False])
-def test_a_further_process_leaves_its_error_line_to_the_first_one_if_that_has_one_too(
-    first_fails: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert distributed.tells_error(60.0)  # a single process, at once
-    store = dist.HashStore()
-    monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", lambda: store)
-    if first_fails:
-        monkeypatch.setattr(dist, "get_rank", lambda: 0)
-        assert distributed.tells_error(60.0)
-    monkeypatch.setattr(dist, "get_rank", lambda: 1)
-    assert distributed.tells_error(60.0 if first_fails else 0.2) != first_fails
 
 
 # Prints how many pages are new when a tensor is filled after some of the same size (a small object may have taken a

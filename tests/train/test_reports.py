@@ -13,9 +13,8 @@ from torch_geometric.data import Batch
 
 from graphgps_kmip.common import progress
 from graphgps_kmip.common.progress import BatchProgress
-from graphgps_kmip.train import TensorBoardWriter, TrainSettings, WandbWriter
-from graphgps_kmip.train.reporter import Reporter
-from graphgps_kmip.train.settings import RunState
+from graphgps_kmip.train.reporter import Reporter, TensorBoardWriter, WandbWriter
+from graphgps_kmip.train.settings import RunState, TrainSettings
 from tests.train.toy import read_stats, run
 
 

@@ -13,7 +13,7 @@ import torch
 from torch.distributed import DistError, HashStore
 
 import main
-from graphgps_kmip.train import read_record
+from graphgps_kmip.results.run_record import read_record
 from graphgps_kmip.train.distributed import STARTS, number_of_start
 from tests.processes import preloaded_at_once, preloaded_ranks
 from tests.test_large_graph import CORA, SHORT

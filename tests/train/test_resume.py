@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from graphgps_kmip.train import RunFolderError, read_record
+from graphgps_kmip.results.run_record import read_record
 from tests.processes import preloaded
 from tests.train import killed
 from tests.train.toy import TASK, last_checkpoint, make_loaders, read_stats, run
@@ -151,16 +151,6 @@ def test_resuming_at_a_chosen_epoch_drops_what_came_later(tmp_path: Path) -> Non
     assert sorted(path.stem for path in (tmp_path / "ckpt").iterdir()) == ["0", "1"]
     run(tmp_path, auto_resume=True, max_epoch=4)
     assert read_stats(tmp_path, "train") == want
-
-
-def test_results_of_an_earlier_run_are_not_mixed_with_a_new_one(tmp_path: Path) -> None:
-    run(tmp_path, max_epoch=1)
-    before = (tmp_path / "train" / "stats.json").read_text()
-    with pytest.raises(RunFolderError, match="prepare_run_dir"):
-        run(tmp_path, max_epoch=1)
-    with pytest.raises(RunFolderError, match="prepare_run_dir"):
-        run(tmp_path, max_epoch=1, auto_resume=True, config_hash="other")
-    assert (tmp_path / "train" / "stats.json").read_text() == before
 
 
 def test_without_checkpoints_nothing_is_written_at_a_stop(tmp_path: Path) -> None:

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from graphgps_kmip.train import RunFolderError, prepare_run_dir, read_record, run_recording
+from graphgps_kmip.errors import RunFolderError
+from graphgps_kmip.results.run_record import read_record
+from graphgps_kmip.train import run_recording
+from graphgps_kmip.train.run_recording import prepare_run_dir
 from tests.processes import HANGS
 from tests.train.toy import run
 

@@ -17,7 +17,9 @@ from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.task.losses import identity
 from graphgps_kmip.task.task import Task
-from graphgps_kmip.train import TrainSettings, make_fabric, train
+from graphgps_kmip.train.distributed import make_fabric
+from graphgps_kmip.train.loop import train
+from graphgps_kmip.train.settings import TrainSettings
 
 DIM, CLASSES = 4, 3
 TRAIN, VAL, TEST = 12, 6, 5  # graphs; in batches of 4 that is 3 + 2 + 2 batches an epoch

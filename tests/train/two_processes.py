@@ -14,8 +14,7 @@ from lightning_fabric import Fabric
 from torch import nn
 from torch_geometric.nn import BatchNorm
 
-from graphgps_kmip.train import make_fabric, on_rank_zero
-from graphgps_kmip.train.distributed import share_batch_norms
+from graphgps_kmip.train.distributed import make_fabric, on_rank_zero, share_batch_norms
 from tests.train.killed import at_batch
 from tests.train.toy import TASK, ToyLoader, make_loaders, run, weighted_cross_entropy
 

@@ -15,32 +15,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from graphgps_kmip.common.atomic_write import read_artefact
-from graphgps_kmip.report.learning_curves import (
-    DASHED,
-    FAINT,
-    INK,
-    LEGEND,
-    LEGEND_BELOW,
-    PALETTE,
-    label,
-    log2_ticks,
-    logarithmic,
-    new_panels,
-    note,
-    series_style,
-    tidy,
-)  # fmt: skip
+from graphgps_kmip.report import learning_curves as plot
 
 GROUPS = {
-    "first": ("first layer", PALETTE[1]),
-    "others": ("other layers", PALETTE[0]),
-    "gaussian": ("Gaussian inputs", FAINT),
+    "first": ("first layer", plot.PALETTE[1]),
+    "others": ("other layers", plot.PALETTE[0]),
+    "gaussian": ("Gaussian inputs", plot.FAINT),
 }
 SPREADS = {"std": "graphs, layers and heads", "std_graphs": "graphs"}
 PUBLIC = "\ndotted: the k keys of smallest inner product and k + 1 terms in the sum, as in the public script"
 LEVELS = (0.5, 0.8)  # of the weight: both papers name the k that reaches them
 EDGES = {"all": "graph edges, expander edges, self loops", "graph": "graph edges alone"}
-BASELINES = {"uniform": ("uniform over neighbours", PALETTE[1]), "random": ("random logits in [-8, 8]", PALETTE[3])}
+BASELINES = {
+    "uniform": ("uniform over neighbours", plot.PALETTE[1]),
+    "random": ("random logits in [-8, 8]", plot.PALETTE[3]),
+}
 
 
 def draw_approximation(artefact: Path, options: Mapping[str, Any]) -> Figure:
@@ -59,14 +48,14 @@ def draw_approximation(artefact: Path, options: Mapping[str, Any]) -> Figure:
     highest = max(references, key=lambda name: references[name]["mean"])
     for name, reference in references.items():
         mean, std, color = reference["mean"], reference[options.get("std", "std")], GROUPS[name][1]
-        axes.axhline(mean, color=color, linewidth=1, linestyle=DASHED)
+        axes.axhline(mean, color=color, linewidth=1, linestyle=plot.DASHED)
         offset, side = (3, "bottom") if name == highest else (-3, "top")  # the labels of two close lines go apart
         text = f"samples of N(0, I) in place of k-MIP: {mean:.2f} ± {std:.2f}"
-        note(axes, text, (content["k"][-1], mean), (0, offset), color=color, ha="right", va=side)
+        plot.note(axes, text, (content["k"][-1], mean), (0, offset), color=color, ha="right", va=side)
     for name in groups if "public_order" in content else ():
         mean = content["public_order"][name]["mean"]
         axes.plot(content["k"], mean, color=GROUPS[name][1], linewidth=2.2, linestyle=(0, (1, 1.2)))
-    label(axes, y="L2 distance to full attention")
+    plot.label(axes, y="L2 distance to full attention")
     axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
     return figure
 
@@ -84,8 +73,8 @@ def draw_cumulative(artefact: Path, options: Mapping[str, Any]) -> Figure:
         (k,) = content["cells"][f"k for attention weight {level}"]["value"]
         axes.plot([0.9, k, k], [level, level, 0], color=color, linewidth=0.9, linestyle=(0, (2, 2)), zorder=1)
         box = {"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 1}
-        note(axes, f"{level:g} at k = {k:.0f}", (k, level), (6, -4), color=color, va="top", bbox=box)
-    label(axes, y="share of the attention weight")
+        plot.note(axes, f"{level:g} at k = {k:.0f}", (k, level), (6, -4), color=color, va="top", bbox=box)
+    plot.label(axes, y="share of the attention weight")
     axes.set_ylim(0, 1.02)
     return figure
 
@@ -93,7 +82,7 @@ def draw_cumulative(artefact: Path, options: Mapping[str, Any]) -> Figure:
 def _curves(artefact: Path, measure: str, options: Mapping[str, Any]) -> tuple[Figure, Axes, dict[str, Any]]:
     content = read_artefact(artefact)
     std, counts = options.get("std", "std"), content["k"]
-    figure, axes = new_panels(6.4, 4.0)
+    figure, axes = plot.new_panels(6.4, 4.0)
     for name in options.get("groups", content["groups"]):
         text, color = GROUPS[name]
         group = content["groups"][name]
@@ -105,18 +94,18 @@ def _curves(artefact: Path, measure: str, options: Mapping[str, Any]) -> tuple[F
             axes.plot(counts, curve, color=color, linewidth=0.6, alpha=0.45)
         axes.plot(counts, mean, color=color, linewidth=2.2, label=text)
     model_k = max(content["num_keys"])
-    axes.axvline(model_k, color=FAINT, linewidth=0.8, zorder=1)
-    note(axes, f"the model's k = {model_k}", (model_k, 1), (0, 3), xycoords=("data", "axes fraction"), ha="center")
-    tidy(axes)
-    logarithmic(axes)
+    axes.axvline(model_k, color=plot.FAINT, linewidth=0.8, zorder=1)
+    plot.note(axes, f"the model's k = {model_k}", (model_k, 1), (0, 3), xycoords=("data", "axes fraction"), ha="center")
+    plot.tidy(axes)
+    plot.logarithmic(axes)
     axes.set_xlim(0.9, counts[-1] * 1.1)
     public, sizes = "public_order" in content, content["nodes"]
     nodes = f"{min(sizes)} to {max(sizes)}" if min(sizes) < max(sizes) else f"{max(sizes)}"
-    label(axes, f"k (keys of each query; {len(sizes)} graphs of {nodes} nodes)")
+    plot.label(axes, f"k (keys of each query; {len(sizes)} graphs of {nodes} nodes)")
     title = f"thick: mean, band: standard deviation over {SPREADS[std]}, thin: single heads" + PUBLIC * public
     place = {"loc": "outside upper left", "ncols": 3, "alignment": "left"}
-    legend = figure.legend(fontsize=8.5, title_fontsize=8, title=title, **place, **LEGEND)
-    legend.get_title().set_color(INK)
+    legend = figure.legend(fontsize=8.5, title_fontsize=8, title=title, **place, **plot.LEGEND)
+    legend.get_title().set_color(plot.INK)
     return figure, axes, content
 
 
@@ -130,13 +119,13 @@ def draw_energy_distances(artefact: Path) -> Figure:
     """
     content = read_artefact(artefact)
     panels = content["edges"]
-    figure, (places,) = new_panels(1 + 3.4 * len(panels), 3.5, 1, len(panels), squeeze=False, sharey=True)
+    figure, (places,) = plot.new_panels(1 + 3.4 * len(panels), 3.5, 1, len(panels), squeeze=False, sharey=True)
     for axes, (edges, panel) in zip(places, panels.items(), strict=True):
         _draw_widths(axes, panel["distances"], content["reference"])
         sizes = f"{panel['nodes']:,} nodes, {panel['num_edges']:,} edges"
-        label(axes, title=f"{EDGES[edges]}\n{sizes}", size=8.5)
-    label(places[0], y=f"energy distance to width {content['reference']}")
-    figure.legend(*places[0].get_legend_handles_labels(), ncols=2, **LEGEND_BELOW)
+        plot.label(axes, title=f"{EDGES[edges]}\n{sizes}", size=8.5)
+    plot.label(places[0], y=f"energy distance to width {content['reference']}")
+    figure.legend(*places[0].get_legend_handles_labels(), ncols=2, **plot.LEGEND_BELOW)
     return figure
 
 
@@ -146,12 +135,12 @@ def _draw_widths(axes: Axes, distances: Mapping[str, list[float]], reference: in
     mean = [sum(distances[str(width)]) / len(curves) for width in widths]
     for number, curve in enumerate(curves):
         text = None if number else "single layers"
-        axes.plot(widths, curve, color=PALETTE[0], linewidth=0.7, alpha=0.5, label=text)
-    axes.plot(widths, mean, linewidth=2, label="mean over layers", **series_style(0))
+        axes.plot(widths, curve, color=plot.PALETTE[0], linewidth=0.7, alpha=0.5, label=text)
+    axes.plot(widths, mean, linewidth=2, label="mean over layers", **plot.series_style(0))
     for name, (text, color) in BASELINES.items():
         height = sum(distances[name]) / len(distances[name])
-        axes.axhline(height, color=color, linewidth=1.2, linestyle=DASHED, label=text)
-    axes.axhline(0, color=FAINT, linewidth=0.8)
-    log2_ticks(axes, widths, [f"{width}\n(halves)" if width == reference else str(width) for width in widths])
-    label(axes, "width of the estimator")
-    tidy(axes)
+        axes.axhline(height, color=color, linewidth=1.2, linestyle=plot.DASHED, label=text)
+    axes.axhline(0, color=plot.FAINT, linewidth=0.8)
+    plot.log2_ticks(axes, widths, [f"{width}\n(halves)" if width == reference else str(width) for width in widths])
+    plot.label(axes, "width of the estimator")
+    plot.tidy(axes)

@@ -6,7 +6,6 @@ Thesis, figures 6.8, 6.9, B.1 to B.6 (graphs) and 6.10 (out-degrees: how often n
 from __future__ import annotations
 
 import itertools
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from graphgps_kmip.common.atomic_write import read_artefact
-from graphgps_kmip.errors import ResultsError
 from graphgps_kmip.report.learning_curves import FAINT, INK, PALETTE, label, new_panels, note, save, tidy
 
 Arrays = Mapping[str, np.ndarray]
@@ -53,15 +51,9 @@ def draw_attention_graphs(artefact: Path) -> Figure:
             and `weight_l`.
 
     Shapes: pos `(N, 2)`, value `(N,)`, edge_index `(2, E)`, index_l and weight_l `(H, N, K)`.
-
-    Raises:
-        ResultsError: the file is damaged.
     """
-    try:
-        with np.load(artefact) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ResultsError(f"{artefact} is damaged ({error}): delete it, and main.py makes it again") from error
+    with np.load(artefact) as file:
+        arrays = {name: file[name] for name in file.files}
     layers = [(arrays[f"index_{i}"], arrays[f"weight_{i}"]) for i in range(len(arrays)) if f"index_{i}" in arrays]
     rows, columns = len(layers), max(len(index) for index, _ in layers)
     # `(H, N, K) -> (H, N)`: the queries of each head that select each node

@@ -18,19 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from graphgps_kmip.common.environment import axis_duration
-from graphgps_kmip.report.learning_curves import (
-    DASHED,
-    FAINT,
-    INK,
-    LEGEND,
-    PALETTE,
-    label,
-    log2_ticks,
-    new_panels,
-    note,
-    series_style,
-    tidy,
-)  # fmt: skip
+from graphgps_kmip.report import learning_curves as plot
 from graphgps_kmip.report.result_table import Cell, ResultTable
 
 Points = list[tuple[float, float]]
@@ -43,8 +31,8 @@ SIZE_PANEL = (7.2, 4.2)  # inches
 NAME_HEIGHT = 12.5  # points between two names
 STRONG = {"linewidth": 2.6, "markersize": 7, "zorder": 3}
 PLAIN = {"linewidth": 1.4, "markersize": 5, "zorder": 2}
-FIRST = PALETTE[:2]  # of the emphasized rows
-OTHERS = (*PALETTE[2:], "#6E7781", "#8250DF", "#9A6700")
+FIRST = plot.PALETTE[:2]  # of the emphasized rows
+OTHERS = (*plot.PALETTE[2:], "#6E7781", "#8250DF", "#9A6700")
 PRINTED = {"linestyle": "--", "fillstyle": "none", "linewidth": 1}
 
 
@@ -61,30 +49,32 @@ def draw_runtimes(tables: Mapping[str, ResultTable], options: Mapping[str, Any])
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
     across = min(len(panels), 3)
     down = -(-len(panels) // across)
-    figure, grid = new_panels(PANEL[0] * across, PANEL[1] * down + 0.25, down, across, squeeze=False)
+    figure, grid = plot.new_panels(PANEL[0] * across, PANEL[1] * down + 0.25, down, across, squeeze=False)
     grid = list(grid.flat)
     drawn: dict[str, bool] = {}  # name -> whether the paper's line is drawn, too
     for axes, (title, lines) in zip(grid, panels.items(), strict=False):
         for name, (key, column) in lines.items():
             cells = _cells(tables[key], column)
-            style = series_style(names.index(name))
+            style = plot.series_style(names.index(name))
             printed = _draw_line(axes, cells, "paper", style)
             if _draw_line(axes, cells, "ours", style) or printed:
                 drawn[name] = drawn.get(name, False) or printed
         _dress_panel(axes, title, tables[key].columns[column].get("unit", "ms"))
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
-    handles = [Line2D([], [], label=name, **series_style(names.index(name))) for name in names if name in drawn]
-    grey = {"color": INK, "marker": "o", "markersize": 5}
+    handles = [Line2D([], [], label=name, **plot.series_style(names.index(name))) for name in names if name in drawn]
+    grey = {"color": plot.INK, "marker": "o", "markersize": 5}
     if any(drawn.values()):
         handles += [Line2D([], [], label="ours", **grey), Line2D([], [], label="paper", **PRINTED, **grey)]
     if any(axes.texts for axes in grid):
-        handles.append(Line2D([], [], label="then out of memory", color=INK, marker="x", linestyle="", markersize=6))
+        handles.append(
+            Line2D([], [], label="then out of memory", color=plot.INK, marker="x", linestyle="", markersize=6)
+        )
     if len(panels) < len(grid):  # a place is free for it
-        grid[-1].legend(loc="center", handles=handles, fontsize=8.5, **LEGEND)
+        grid[-1].legend(loc="center", handles=handles, fontsize=8.5, **plot.LEGEND)
     else:
         place = {"loc": "outside lower center", "ncols": min(len(handles), 2 * across)}
-        figure.legend(handles=handles, fontsize=8.5, **place, **LEGEND)
+        figure.legend(handles=handles, fontsize=8.5, **place, **plot.LEGEND)
     return figure
 
 
@@ -115,7 +105,7 @@ def _draw_line(axes: Axes, cells: list[tuple[float, Cell]], side: str, style: di
     texts = [(n, cell.ours if side == "ours" else cell.printed) for n, cell in cells]
     if any(n > points[-1][0] for n, content in texts if content is not None and "OOM" in content.text.upper()):
         cross = {"fontsize": 10, "fontweight": "bold", "color": style["color"], "va": "bottom", "ha": "left"}
-        note(axes, "×", points[-1], (2, 1), **cross)
+        plot.note(axes, "×", points[-1], (2, 1), **cross)
     return True
 
 
@@ -131,19 +121,19 @@ def _fit_power(points: Points, smallest: float) -> tuple[float, float] | None:
 def _dress_panel(axes: Axes, title: str, unit: str) -> None:
     _dress_axes(axes, FuncFormatter(axis_duration) if unit == "ms" else f"{{x:g}} {unit}")
     axes.xaxis.set_major_locator(LogLocator(numticks=12))
-    label(axes, title=title, size=9.5)
+    plot.label(axes, title=title, size=9.5)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(loc="upper left", fontsize=7.5, title="growth of ours", title_fontsize=7.5, **LEGEND)
+        axes.legend(loc="upper left", fontsize=7.5, title="growth of ours", title_fontsize=7.5, **plot.LEGEND)
 
 
 def _dress_axes(axes: Axes, formatter: FuncFormatter | str) -> None:
     axes.set(xscale="log", yscale="log")
-    tidy(axes)
+    plot.tidy(axes)
     axes.yaxis.set_major_formatter(formatter)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_minor_formatter(NullFormatter())
     axes.tick_params(labelsize=8, which="both")
-    label(axes, "number of nodes")
+    plot.label(axes, "number of nodes")
 
 
 def draw_scaling(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
@@ -155,11 +145,11 @@ def draw_scaling(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) 
         tables: rows ``N=512``.
         options: ``lines`` and ``speedups``: name -> ``[id of the table, column]``, times in ms.
     """
-    figure, (left, right) = new_panels(9.2, 3.8, 1, 2)
+    figure, (left, right) = plot.new_panels(9.2, 3.8, 1, 2)
     sizes = [n for table in tables.values() for n, _ in _cells(table, next(iter(table.columns)))]
     times, fitted = [], False
     for number, (name, (key, column)) in enumerate(options["lines"].items()):
-        cells, style = _cells(tables[key], column), series_style(number)
+        cells, style = _cells(tables[key], column), plot.series_style(number)
         points = [(n, cell.our_mean) for n, cell in cells if cell.our_mean is not None]
         if not points:
             continue
@@ -173,21 +163,21 @@ def draw_scaling(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) 
         times.append(Line2D([], [], label=text, **style))
     if fitted:
         text = "fit from 8,192 nodes on; extrapolated beyond the marks"
-        times.append(Line2D([], [], linestyle="--", linewidth=1, color=FAINT, label=text))
-    right.axhline(1, color=FAINT, linewidth=0.8)
+        times.append(Line2D([], [], linestyle="--", linewidth=1, color=plot.FAINT, label=text))
+    right.axhline(1, color=plot.FAINT, linewidth=0.8)
     speedups = []
     for number, (name, (key, column)) in enumerate(options["speedups"].items()):
-        cells, style = _cells(tables[key], column), series_style(number)
+        cells, style = _cells(tables[key], column), plot.series_style(number)
         for mean, look, text in (("our_mean", {"linewidth": 1.8}, name), ("paper_mean", PRINTED, f"{name}, paper")):
             points = [(n, getattr(cell, mean)) for n, cell in cells if getattr(cell, mean) is not None]
             if points:
                 right.plot(*zip(*points, strict=True), markersize=4.5, **look, **style)
                 speedups.append(Line2D([], [], label=text, **look, **style))
-    label(left, title="time of a layer, forward and backward", size=9.5)
-    label(right, title="speed-up of GECO", size=9.5)
+    plot.label(left, title="time of a layer, forward and backward", size=9.5)
+    plot.label(right, title="speed-up of GECO", size=9.5)
     for axes, handles, formatter in ((left, times, FuncFormatter(axis_duration)), (right, speedups, "{x:g}x")):
         _dress_axes(axes, formatter)
-        axes.legend(handles=handles, loc="upper left", fontsize=7.5, **LEGEND)
+        axes.legend(handles=handles, loc="upper left", fontsize=7.5, **plot.LEGEND)
     return figure
 
 
@@ -207,25 +197,25 @@ def draw_breakdown(tables: Mapping[str, ResultTable], options: Mapping[str, Any]
     shown = {"all at one scale": rows} | ({"enlarged": quick} if quick else {})
     widths = [len(part) for part in shown.values()]
     width = 1.6 + 1.15 * sum(widths) + 0.5 * len(shown)
-    figure, (panels,) = new_panels(width, 3.5, 1, len(shown), squeeze=False, width_ratios=widths)
+    figure, (panels,) = plot.new_panels(width, 3.5, 1, len(shown), squeeze=False, width_ratios=widths)
     for axes, (title, part) in zip(panels, shown.items(), strict=True):
         for place, name in enumerate(stages.values()):
             base = [sum(heights[:place]) for heights in part.values()]
             tops = [heights[place] for heights in part.values()]
-            axes.bar(range(len(part)), tops, 0.62, base, color=PALETTE[place % len(PALETTE)], label=name)
+            axes.bar(range(len(part)), tops, 0.62, base, color=plot.PALETTE[place % len(plot.PALETTE)], label=name)
         for place, heights in enumerate(part.values()):
-            note(axes, axis_duration(sum(heights)), (place, sum(heights)), (0, 2), ha="center")
-        tidy(axes)
+            plot.note(axes, axis_duration(sum(heights)), (place, sum(heights)), (0, 2), ha="center")
+        plot.tidy(axes)
         names = [name.replace(", ", ",\n").replace(" attention", "\nattention") for name in part]
         axes.set_xticks(range(len(part)), names)
         axes.set_xlim(-0.6, len(part) - 0.4)
         axes.margins(y=0.1)
         axes.tick_params(labelsize=8)
         axes.yaxis.set_major_formatter(FuncFormatter(axis_duration))
-        label(axes, title=title)
+        plot.label(axes, title=title)
     handles, labels = panels[0].get_legend_handles_labels()
     # in the order of the stack, the last stage on top
-    figure.legend(handles[::-1], labels[::-1], loc="outside right center", fontsize=8.5, **LEGEND)
+    figure.legend(handles[::-1], labels[::-1], loc="outside right center", fontsize=8.5, **plot.LEGEND)
     return figure
 
 
@@ -239,7 +229,7 @@ def draw_score_over_size(tables: Mapping[str, ResultTable], options: Mapping[str
     """
     (table,) = tables.values()
     strong, others = options.get("emphasis", []), itertools.cycle(OTHERS)
-    figure, axes = new_panels(*SIZE_PANEL)
+    figure, axes = plot.new_panels(*SIZE_PANEL)
     ends: list[tuple[float, float, str, str, bool]] = []  # x, y, name, colour, whether it is emphasized
     for place, (row, cells) in enumerate(table.rows.items()):
         drawn = {int(column): cell for column, cell in cells.items() if cell.our_mean is not None}
@@ -249,18 +239,18 @@ def draw_score_over_size(tables: Mapping[str, ResultTable], options: Mapping[str
         means = [cell.our_mean for cell in drawn.values()]
         spreads = [cell.our_spread or 0.0 for cell in drawn.values()]
         look = STRONG if row in strong else PLAIN
-        look = look | {"color": color, "marker": series_style(place)["marker"], "capsize": 2.5, "elinewidth": 1}
+        look = look | {"color": color, "marker": plot.series_style(place)["marker"], "capsize": 2.5, "elinewidth": 1}
         axes.errorbar(list(drawn), means, yerr=spreads, **look)
         ends.append((list(drawn)[-1], means[-1], row, color, row in strong))
     sizes = sorted({int(column) for _, column, cell in table.places() if cell.our_mean is not None})
-    log2_ticks(axes, sizes, [f"{size:,}" for size in sizes])
+    plot.log2_ticks(axes, sizes, [f"{size:,}" for size in sizes])
     axes.set_xlim(sizes[0] / 1.12, sizes[-1] * 1.12)
     metric = next(iter(table.columns.values()))
     if "chance" in options:
-        axes.axhline(options["chance"], color=FAINT, linestyle=DASHED, linewidth=1)
-        note(axes, "guess", (sizes[0], options["chance"]), (0, -10), color=FAINT, fontsize=8.5)
-    label(axes, options["x"], f"{metric.get('metric', 'score')}, {metric.get('unit') or ''}".rstrip(", "), size=10)
-    tidy(axes)
+        axes.axhline(options["chance"], color=plot.FAINT, linestyle=plot.DASHED, linewidth=1)
+        plot.note(axes, "guess", (sizes[0], options["chance"]), (0, -10), color=plot.FAINT, fontsize=8.5)
+    plot.label(axes, options["x"], f"{metric.get('metric', 'score')}, {metric.get('unit') or ''}".rstrip(", "), size=10)
+    plot.tidy(axes)
     _name_lines(figure, axes, ends)
     return figure
 
@@ -278,21 +268,7 @@ def _name_lines(figure: Figure, axes: Axes, ends: list[tuple[float, float, str, 
     shift = max(0.0, low - min(heights, default=low))  # names below the axes move all of them up
     for (x, y, name, color, is_strong), height in zip(ordered, heights, strict=True):
         at = axes.transData.inverted().transform((0, height + shift))[1]
-        axes.annotate(
-            name,
-            (x, y),
-            (axes.get_xlim()[1] * 1.05, at),
-            color=color,
-            fontsize=10 if is_strong else 9,
-            fontweight="bold" if is_strong else "normal",
-            va="center",
-            annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": color,
-                "linewidth": 0.6,
-                "shrinkA": 0,
-                "shrinkB": 3,
-                "relpos": (0, 0.5),
-            },
-        )
+        look = {"fontsize": 10, "fontweight": "bold"} if is_strong else {"fontsize": 9}
+        line = {"arrowstyle": "-", "color": color, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3, "relpos": (0, 0.5)}
+        place = axes.get_xlim()[1] * 1.05, at
+        axes.annotate(name, (x, y), place, color=color, va="center", annotation_clip=False, arrowprops=line, **look)

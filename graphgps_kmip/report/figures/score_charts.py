@@ -6,7 +6,6 @@ Thesis, figure 6.5; k-MIP paper, figures 4 and 9; PPGT paper, figures 4 and 6; l
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -20,40 +19,24 @@ from matplotlib.text import Annotation
 from matplotlib.transforms import Bbox
 
 from graphgps_kmip.errors import ResultsError
-from graphgps_kmip.report.learning_curves import (
-    FAINT,
-    INK,
-    LEGEND,
-    LEGEND_BELOW,
-    PALETTE,
-    label,
-    log2_ticks,
-    logarithmic,
-    new_panels,
-    note,
-    series_style,
-    tidy,
-)  # fmt: skip
+from graphgps_kmip.report import learning_curves as plot
 from graphgps_kmip.report.result_table import Cell, Ours, ResultTable
 
-log = logging.getLogger(__name__)
 Point = tuple[float, float]  # time, score
 Label = tuple[float, float, str, Mapping[str, Any]]  # x, y, text, look
 
 PANEL = (3.5, 3.1)  # inches
 MAX_IN_A_ROW = 3
-ACROSS = 2  # panels of score against cost in a line: as wide as a page of text shows legibly
 COST_PANEL = (3.6, 3.2)  # inches
-FEWEST = 3  # points of a panel of score against cost
 HIGHLIGHTED = {  # models with k-MIP
-    "marker": {"color": PALETTE[1], "markersize": 8, "zorder": 4},
-    "label": {"color": PALETTE[1], "fontweight": "bold"},
+    "marker": {"color": plot.PALETTE[1], "markersize": 8, "zorder": 4},
+    "label": {"color": plot.PALETTE[1], "fontweight": "bold"},
 }
-MUTED = {"marker": {"color": FAINT, "markersize": 6, "zorder": 3}, "label": {"color": "#57606A"}}
+MUTED = {"marker": {"color": plot.FAINT, "markersize": 6, "zorder": 3}, "label": {"color": "#57606A"}}
 # The paper's points first, below ours. Names are those of `Cell`'s means.
 FRONTIERS = {
-    "paper_mean": {"color": PALETTE[1], "fillstyle": "none", "markersize": 6, "markeredgewidth": 1.2},
-    "our_mean": {"color": PALETTE[0], "markeredgecolor": "white", "markersize": 7},
+    "paper_mean": {"color": plot.PALETTE[1], "fillstyle": "none", "markersize": 6, "markeredgewidth": 1.2},
+    "our_mean": {"color": plot.PALETTE[0], "markeredgecolor": "white", "markersize": 7},
 }
 MODELS = {
     "paper_mean": {"fillstyle": "none", "markeredgewidth": 1.1, "markersize": 6.5},
@@ -81,7 +64,7 @@ def draw_pareto(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -
     figure, drawn = _panels(scores, times, options)
     labels: dict[Axes, list[Label]] = {}
     for column, axes in drawn.items():
-        logarithmic(axes)
+        plot.logarithmic(axes)
         higher = scores.columns[column].get("better") != "lower"
         labels[axes] = []
         for which, look in FRONTIERS.items():
@@ -96,11 +79,11 @@ def draw_pareto(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -
             time, score = times.rows.get(row, {}).get(column, Cell()), cells[column]
             if time.our_mean is not None and score.our_spread:
                 place = [time.our_mean], [score.our_mean]
-                axes.errorbar(*place, yerr=score.our_spread, color=FAINT, linewidth=0.8, zorder=1)
+                axes.errorbar(*place, yerr=score.our_spread, color=plot.FAINT, linewidth=0.8, zorder=1)
         axes.margins(x=0.1, y=0.12)
-    more = [Line2D([], [], color=INK, linewidth=1.2, label="Pareto frontier")]
+    more = [Line2D([], [], color=plot.INK, linewidth=1.2, label="Pareto frontier")]
     if all(row.startswith("k=") for row in scores.rows):
-        more.append(Line2D([], [], marker="$10$", color=INK, markersize=9, linestyle="", label="k"))
+        more.append(Line2D([], [], marker="$10$", color=plot.INK, markersize=9, linestyle="", label="k"))
     _legend(figure, tables, *more)
     _place_labels(figure, labels, fontsize=7.5)
     return figure
@@ -135,7 +118,9 @@ def draw_time_against_score(tables: Mapping[str, ResultTable], options: Mapping[
     """
     scores, times = tables.values()
     figure, drawn = _panels(scores, times, options)
-    styles = {row: series_style(place) for place, row in enumerate(row for row in scores.rows if row in times.rows)}
+    styles = {
+        row: plot.series_style(place) for place, row in enumerate(row for row in scores.rows if row in times.rows)
+    }
     labels: dict[Axes, list[Label]] = {}
     for column, axes in drawn.items():
         labels[axes] = []
@@ -146,14 +131,14 @@ def draw_time_against_score(tables: Mapping[str, ResultTable], options: Mapping[
                 axes.plot([x], [y], linestyle="", **style, **MODELS[which])
             places, spread = list(points.values()), scores.rows[row][column].our_spread
             if len(places) > 1:
-                axes.plot(*zip(*places, strict=True), color=FAINT, linewidth=0.7, zorder=1)
+                axes.plot(*zip(*places, strict=True), color=plot.FAINT, linewidth=0.7, zorder=1)
             labels[axes] += [(*place, row, {"color": style["color"]}) for place in places[-1:]]
             if spread and places:
                 axes.errorbar(*places[-1], yerr=spread, color=style["color"], linewidth=1, zorder=1)
         axes.margins(x=0.16, y=0.14)
         low, high = axes.dataLim.intervalx
         if high > NARROW * low:
-            logarithmic(axes)
+            plot.logarithmic(axes)
     _legend(figure, tables)
     _place_labels(figure, labels)
     return figure
@@ -167,13 +152,13 @@ def _panels(scores: ResultTable, times: ResultTable, options: Mapping[str, Any])
         raise ResultsError(f"no row of {scores.id} has a score and, in {times.id}, a time: finish its runs first")
     across = min(len(columns), 2 if len(columns) == 4 else MAX_IN_A_ROW)
     down = -(-len(columns) // across)
-    figure, grid = new_panels(PANEL[0] * across, PANEL[1] * down + 0.3, down, across, squeeze=False)
+    figure, grid = plot.new_panels(PANEL[0] * across, PANEL[1] * down + 0.3, down, across, squeeze=False)
     grid = grid.flat
     for axes in grid[len(columns) :]:
         axes.remove()
     drawn = dict(zip(columns, grid, strict=False))
     for place, (column, axes) in enumerate(drawn.items()):
-        tidy(axes)
+        plot.tidy(axes)
         axes.tick_params(labelsize=8, which="both")
         score, time = scores.columns[column], times.columns[column]
         names = options.get("time", time.get("metric", "time")), score.get("metric", "score")
@@ -181,80 +166,62 @@ def _panels(scores: ResultTable, times: ResultTable, options: Mapping[str, Any])
             f"{name} ({facts['unit']})" if facts.get("unit") else name
             for name, facts in zip(names, (time, score), strict=True)
         )
-        label(axes, x if place >= len(drawn) - across else "", y, size=8.5)
-        label(axes, title=column, size=9.5)
+        plot.label(axes, x if place >= len(drawn) - across else "", y, size=8.5)
+        plot.label(axes, title=column, size=9.5)
     return figure, drawn
 
 
 def _legend(figure: Figure, tables: Mapping[str, ResultTable], *more: Line2D) -> None:
     """Add the legend: ours and the paper's points, as far as they are drawn, and `more`."""
     cells = [cell for table in tables.values() for *_, cell in table.places()]
-    grey = {"color": INK, "marker": "o", "linestyle": ""}
+    grey = {"color": plot.INK, "marker": "o", "linestyle": ""}
     papers = any(cell.paper_mean is not None for cell in cells)
     handles = [Line2D([], [], label="paper", fillstyle="none", **grey)] if papers else []
     if any(cell.our_mean is not None for cell in cells) and (papers or not more):
         handles.insert(0, Line2D([], [], label="ours", **grey))
     handles += more
-    figure.legend(handles=handles, ncols=min(len(handles), 5), **LEGEND_BELOW)
+    figure.legend(handles=handles, ncols=min(len(handles), 5), **plot.LEGEND_BELOW)
 
 
 def draw_score_against_cost(tables: Mapping[str, ResultTable]) -> Figure:
     """Draw a line of panels for each cost, a panel for each data set: our complete models as points with their names.
 
-    Models with k-MIP have a colour and a line to the model without it, all others are grey. Data sets with fewer than
-    `FEWEST` points are left out.
+    Models with k-MIP have a colour and a line to the model without it, all others are grey.
 
     Args:
         tables: with columns ``<data set> score`` and ``<data set> epoch_seconds`` or ``<data set> memory_mb``.
     """
     owners = {column: table for table in tables.values() for column in table.columns}
-    scores = [column.removesuffix(" score") for column in owners if column.endswith(" score")]
-    pairs = {
-        (name, cost): _complete_rows(owners[f"{name} score"], f"{name} score", f"{name} {cost}")
+    names = [column.removesuffix(" score") for column in owners if column.endswith(" score")]
+    drawn = {
+        (name, cost): rows
         for cost in COSTS
-        for name in scores
-        if f"{name} {cost}" in owners[f"{name} score"].columns
+        for name in names
+        if (table := owners[f"{name} score"]) is owners.get(f"{name} {cost}")
+        and (rows := _complete_rows(table, name, cost))
     }
-    if not pairs:
-        raise ResultsError(f"no column of {', '.join(tables)} is a score with {' or '.join(COSTS)} next to it")
-    if few := dict.fromkeys(name for (name, _), rows in pairs.items() if len(rows) < FEWEST):
-        log.warning("not drawn, fewer than %d models have all runs of score and cost: %s", FEWEST, ", ".join(few))
-    drawn = {key: rows for key, rows in pairs.items() if len(rows) >= FEWEST}
     if not drawn:
         raise ResultsError(
-            f"nothing to draw: fewer than {FEWEST} models have all runs of score and cost on {', '.join(few)}"
+            f"{', '.join(tables)}: no model has all runs of a score and of {' or '.join(COSTS)} next to it"
         )
-    places = _cost_places(list(drawn))
-    across = max(column for _, column in places.values()) + 1
-    down = max(line for line, _ in places.values()) + 1
-    figure, grid = new_panels(COST_PANEL[0] * across, COST_PANEL[1] * down, down, across, squeeze=False)
-    labels = {
-        grid[places[key]]: _draw_cost_panel(grid[places[key]], owners[f"{key[0]} score"], *key, rows)
-        for key, rows in drawn.items()
-    }
+    names, costs = (list(dict.fromkeys(parts)) for parts in zip(*drawn, strict=True))
+    size = COST_PANEL[0] * len(names), COST_PANEL[1] * len(costs)
+    figure, grid = plot.new_panels(*size, len(costs), len(names), squeeze=False)
+    labels: dict[Axes, list[Label]] = {}
+    for (name, cost), rows in drawn.items():
+        axes = grid[costs.index(cost), names.index(name)]
+        labels[axes] = _draw_cost_panel(axes, owners[f"{name} score"], name, cost, rows)
     for axes in set(grid.flat) - set(labels):
         axes.remove()
     _place_labels(figure, labels, fontsize=8)
     return figure
 
 
-def _complete_rows(table: ResultTable, score: str, cost: str) -> dict[str, tuple[Ours, Ours]]:
+def _complete_rows(table: ResultTable, name: str, cost: str) -> dict[str, tuple[Ours, Ours]]:
     """Return row -> our side of score and of cost, where all runs of both are finished; rows with k-MIP last."""
-    rows = {row: (cells[score].ours, cells[cost].ours) for row, cells in table.rows.items()}
+    rows = {row: (cells[f"{name} score"].ours, cells[f"{name} {cost}"].ours) for row, cells in table.rows.items()}
     complete = [row for row, sides in rows.items() if all(side and side.complete for side in sides)]
     return {row: rows[row] for row in sorted(complete, key=lambda row: "kMIP" in row)}
-
-
-def _cost_places(panels: list[tuple[str, str]]) -> dict[tuple[str, str], tuple[int, int]]:
-    """Return (data set, cost) -> line and column: the costs of a single data set next to each other, else in lines."""
-    names, costs = (list(dict.fromkeys(parts)) for parts in zip(*panels, strict=True))
-    if len(names) == 1:
-        return {panel: (0, costs.index(panel[1])) for panel in panels}
-    lines = -(-len(names) // ACROSS)
-    return {
-        (name, cost): (costs.index(cost) * lines + names.index(name) // ACROSS, names.index(name) % ACROSS)
-        for name, cost in panels
-    }
 
 
 def _draw_cost_panel(
@@ -268,19 +235,19 @@ def _draw_cost_panel(
         axes.errorbar([x], [y], yerr=score.std, fmt="o", elinewidth=0.7, markeredgecolor="white", **look["marker"])
         labels.insert(0, (x, y, row, look["label"]))
         if base := rows.get(row.removesuffix("+kMIP")) if row.endswith("+kMIP") else None:  # what k-MIP adds to it
-            axes.plot([base[1].mean, x], [base[0].mean, y], color=PALETTE[1], linewidth=0.9, alpha=0.5, zorder=2)
-    tidy(axes)
+            axes.plot([base[1].mean, x], [base[0].mean, y], color=plot.PALETTE[1], linewidth=0.9, alpha=0.5, zorder=2)
+    plot.tidy(axes)
     axes.margins(x=0.16, y=0.12)
     low, high = axes.dataLim.intervalx
     if high > NARROW * low:
-        logarithmic(axes)
+        plot.logarithmic(axes)
     axes.tick_params(labelsize=8, which="both")
     texts = []
     for column in (f"{name} {kind}", f"{name} score"):
         facts = table.columns[column]
         unit = f" ({facts['unit']})" if facts.get("unit") else ""
         texts.append(facts.get("metric", COSTS[kind]) + unit)
-    label(axes, *texts, title=name, size=9)
+    plot.label(axes, *texts, title=name, size=9)
     return labels
 
 
@@ -289,17 +256,17 @@ def draw_ablation(tables: Mapping[str, ResultTable]) -> Figure:
     (table,) = tables.values()
     (column,) = table.columns
     rows = list(table.rows)
-    figure, axes = new_panels(max(4.0, 0.85 * len(rows)), 3.2)
+    figure, axes = plot.new_panels(max(4.0, 0.85 * len(rows)), 3.2)
     for place, row in enumerate(rows):
         mean, spread = table.rows[row][column].our_mean, table.rows[row][column].our_spread
         if mean is not None:
-            look = {"color": PALETTE[0], "marker": "o", "markersize": 7, "capsize": 3, "linewidth": 1}
+            look = {"color": plot.PALETTE[0], "marker": "o", "markersize": 7, "capsize": 3, "linewidth": 1}
             axes.errorbar([place], [mean], yerr=[spread], **look)
-            note(axes, f"{mean:.4g}", (place, mean), (7, 0), va="center")
+            plot.note(axes, f"{mean:.4g}", (place, mean), (7, 0), va="center")
     axes.set_xticks(range(len(rows)), rows, rotation=30, ha="right", rotation_mode="anchor")
     axes.set_xlim(-0.5, len(rows) - 0.2)
-    label(axes, y=f"{column}, {table.columns[column].get('metric', 'score')}")
-    tidy(axes)
+    plot.label(axes, y=f"{column}, {table.columns[column].get('metric', 'score')}")
+    plot.tidy(axes)
     axes.tick_params(axis="x", labelsize=8.5)
     return figure
 
@@ -307,18 +274,20 @@ def draw_ablation(tables: Mapping[str, ResultTable]) -> Figure:
 def draw_batch_sizes(tables: Mapping[str, ResultTable]) -> Figure:
     """Draw a curve for each row of one table over the columns, which are batch sizes, on a logarithmic axis."""
     (table,) = tables.values()
-    figure, axes = new_panels(5.4, 3.3)
+    figure, axes = plot.new_panels(5.4, 3.3)
     for place, (row, cells) in enumerate(table.rows.items()):
         drawn = {int(size): cell for size, cell in cells.items() if cell.our_mean is not None}
         if drawn:
             means, spreads = ([getattr(cell, name) for cell in drawn.values()] for name in ("our_mean", "our_spread"))
-            axes.errorbar(list(drawn), means, yerr=spreads, label=row, linewidth=1.5, capsize=3, **series_style(place))
+            axes.errorbar(
+                list(drawn), means, yerr=spreads, label=row, linewidth=1.5, capsize=3, **plot.series_style(place)
+            )
     sizes = [int(size) for size in table.columns]
-    log2_ticks(axes, sizes, [str(size) for size in sizes])
-    label(axes, "graphs in a batch", next(iter(table.columns.values())).get("metric", "score"))
-    axes.legend(fontsize=9, **LEGEND)
-    tidy(axes)
-    axes.grid(axis="x", color=FAINT, alpha=0.2)
+    plot.log2_ticks(axes, sizes, [str(size) for size in sizes])
+    plot.label(axes, "graphs in a batch", next(iter(table.columns.values())).get("metric", "score"))
+    axes.legend(fontsize=9, **plot.LEGEND)
+    plot.tidy(axes)
+    axes.grid(axis="x", color=plot.FAINT, alpha=0.2)
     return figure
 
 
@@ -332,20 +301,20 @@ def draw_peak_memory(tables: Mapping[str, ResultTable], options: Mapping[str, An
     (table,) = tables.values()
     rows = [row for row, cells in table.rows.items() if any(cell.our_mean is not None for cell in cells.values())]
     columns = list(table.columns)
-    figure, axes = new_panels(1.5 + 0.95 * len(rows), 3.6)
+    figure, axes = plot.new_panels(1.5 + 0.95 * len(rows), 3.6)
     axes.set_yscale("log")
     width = 0.8 / len(columns)
     for number, column in enumerate(columns):
         means = [table.rows[row][column].our_mean for row in rows]
         bars = {place: mean for place, mean in enumerate(means) if mean is not None}
         at = [place + (number - (len(columns) - 1) / 2) * width for place in bars]
-        axes.bar(at, list(bars.values()), width * 0.92, color=PALETTE[number % len(PALETTE)], label=column)
+        axes.bar(at, list(bars.values()), width * 0.92, color=plot.PALETTE[number % len(plot.PALETTE)], label=column)
     axes.set_xticks(range(len(rows)), rows, rotation=25, ha="right", rotation_mode="anchor")
     facts = table.columns[columns[0]]
-    label(axes, y=options.get("ylabel", f"{facts['metric']}, {facts['unit']}"))
+    plot.label(axes, y=options.get("ylabel", f"{facts['metric']}, {facts['unit']}"))
     axes.yaxis.set_major_formatter("{x:g}")
-    tidy(axes)
-    figure.legend(ncols=2, **LEGEND_BELOW)
+    plot.tidy(axes)
+    figure.legend(ncols=2, **plot.LEGEND_BELOW)
     return figure
 
 
@@ -362,7 +331,8 @@ def _place_labels(figure: Figure, labels: Mapping[Axes, Iterable[Label]], fontsi
         lines = [line for line in axes.lines if line.get_linestyle() != "None"]
         paths = [line.get_transform().transform_path(line.get_path()) for line in lines]
         texts = [
-            note(axes, text, (x, y), (0, 0), fontsize=fontsize, va="bottom", **look) for x, y, text, look in of_panel
+            plot.note(axes, text, (x, y), (0, 0), fontsize=fontsize, va="bottom", **look)
+            for x, y, text, look in of_panel
         ]
         boxes, costs = [], []
         for text in texts:
@@ -380,7 +350,7 @@ def _place_labels(figure: Figure, labels: Mapping[Axes, Iterable[Label]], fontsi
         for text, place in zip(texts, _choose_places(np.array(boxes), np.array(costs)), strict=True):
             _move(text, PLACES[place])
             if max(map(abs, PLACES[place])) > FAR:
-                line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
+                line = {"arrowstyle": "-", "color": plot.FAINT, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
                 axes.annotate("", text.xy, PLACES[place], textcoords="offset points", arrowprops=line)
 
 

@@ -89,12 +89,12 @@ def missing_line(record: DatasetRecord, root: str | Path, reason: str, missing: 
     names = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
     archives = f" (or {' and '.join(raw.archives)} as downloaded)" if raw.archives else ""
     return (
-        f"{record.title}: raw files are missing ({reason}): place {names}{archives}{_from(record)} into {folder}, or "
-        f"set dataset.sample True, which runs without them"
+        f"{record.title}: raw files are missing ({reason}): place {names}{archives}{_name_page(record)} into {folder}, "
+        f"or set dataset.sample True, which runs without them"
     )
 
 
-def _from(record: DatasetRecord) -> str:
+def _name_page(record: DatasetRecord) -> str:
     return f" from {record.source.page}" if record.source and record.source.page else ""
 
 
@@ -102,10 +102,10 @@ def _set_aside(record: DatasetRecord, path: Path, reason: str) -> str:
     """Rename a file that cannot be used, and return the line that says so."""
     line = f"{record.title}: {path} cannot be used ({reason})"
     if not path.is_file():
-        return f"{line}: put it{_from(record)} there again"
+        return f"{line}: put it{_name_page(record)} there again"
     aside = free_name(path, "damaged")
     os.replace(path, aside)
-    return f"{line}; it was renamed to {aside.name}: put a good copy{_from(record)} there"
+    return f"{line}; it was renamed to {aside.name}: put a good copy{_name_page(record)} there"
 
 
 def _missing(folder: Path, raw: RawFiles) -> list[str]:

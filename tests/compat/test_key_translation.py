@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import re
 from pathlib import Path
@@ -31,15 +32,24 @@ ROOMS = [Path(graphgps_kmip.__file__).parent / name for name in ("gym", "network
 HEAD = "dataset: {task: node}\ngnn: {layers_post_mp: 1}\n"
 
 
+def block(tree: dict[str, Any], indent: str = "") -> str:
+    """Return a tree of groups, keys and values as text."""
+    lines = []
+    for key, value in tree.items():
+        lines += (
+            [f"{indent}{key}:", block(value, f"{indent}  ")] if isinstance(value, dict) else [f"{indent}{key}: {value}"]
+        )
+    return "\n".join(lines)
+
+
 def load(tmp_path: Path, *lines: str) -> dict[str, Any]:
     """Return all settings after loading a file of ours whose lines are ``dotted.key: value``, beside a minimal head."""
     (tmp_path / "head.yaml").write_text(f"dialect: ''\n{HEAD}")
-    text = "base: head.yaml\n"
-    for line in lines:
-        *groups, leaf = line.partition(": ")[0].split(".")
-        nested = [f"{'  ' * depth}{group}:\n" for depth, group in enumerate(groups)]
-        text += "".join(nested) + f"{'  ' * len(groups)}{leaf}: {line.partition(': ')[2]}\n"
-    (tmp_path / "run.yaml").write_text(text)
+    tree: dict[str, Any] = {"base": "head.yaml"}
+    for key, _, text in (line.partition(": ") for line in lines):
+        *groups, leaf = key.split(".")
+        functools.reduce(lambda node, group: node.setdefault(group, {}), groups, tree)[leaf] = text
+    (tmp_path / "run.yaml").write_text(block(tree))
     load_config(cfg, tmp_path / "run.yaml", [])
     return dict(flatten(cfg))
 
@@ -56,18 +66,16 @@ def defaults(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 TRANSLATED = {*SPEXPHORMER.keys, *SPEXPHORMER.together[2:]}  # by their dialect
 CHECKED = {key: list(values) for key, values in PUBLIC.items() if key not in TRANSLATED}
-PARTS = [(key, values[:1], []) for key, values in CHECKED.items()]
-PARTS += [(key, values[1:], [pytest.mark.thorough]) for key, values in CHECKED.items() if len(values) > 1]
 
 
-@pytest.mark.parametrize(("key", "texts"), [pytest.param(key, texts, marks=marks) for key, texts, marks in PARTS])
-def test_every_public_value_is_accepted(key: str, texts: list[str], defaults: dict[str, Any], tmp_path: Path) -> None:
-    ours = KEYS.get(key, key)
-    default = defaults[ours]
-    for text in texts:
-        value = load(tmp_path, f"{key}: {text}")[ours]
-        assert value == BY_GRAPHGYM.get((key, text), READ[type(default)](text))
-        assert default is None or type(value) is type(default)
+def test_every_public_value_is_accepted(defaults: dict[str, Any], tmp_path: Path) -> None:
+    for number in range(max(map(len, CHECKED.values()))):
+        texts = {key: values[number] for key, values in CHECKED.items() if len(values) > number}
+        settings = load(tmp_path, *(f"{key}: {text}" for key, text in texts.items()))
+        for key, text in texts.items():
+            value, default = (content[KEYS.get(key, key)] for content in (settings, defaults))
+            assert value == BY_GRAPHGYM.get((key, text), READ[type(default)](text)), key
+            assert default is None or type(value) is type(default), key
 
 
 @pytest.mark.parametrize("key", sorted(PUBLIC.keys() & SPEXPHORMER.keys.keys()))

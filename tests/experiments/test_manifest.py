@@ -209,6 +209,7 @@ def test_a_row_of_a_working_folder_is_trained_there(
     (tmp_path / "run/experiments").mkdir(parents=True)
     (tmp_path / "my_attention.py").symlink_to(ROOT / "examples/my_attention/my_attention.py")  # one module
     row = {"like": "GPS+kMIP", "set": {"custom_modules": ["my_attention.py"], "gt.layer_type": "GatedGCN+Linear"}}
+    row["set"] |= {"optim.max_epoch": 1, "optim.num_warmup_epochs": 0}
     (tmp_path / "run/experiments/mine.yaml").write_text(yaml.safe_dump({"rows": {"quickstart/digits": {"Mine": row}}}))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(reproduce, "ROOT", tmp_path)

@@ -1,4 +1,4 @@
-"""The raw files that these tests write are tiny: they have not the checksums of the published ones."""
+"""The folder of real raw data, which some tests read."""
 
 from __future__ import annotations
 
@@ -6,12 +6,6 @@ import os
 from pathlib import Path
 
 import pytest
-
-
-@pytest.fixture(autouse=True)
-def no_checksums(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not request.node.get_closest_marker("dataset"):  # those read real files
-        monkeypatch.setattr("graphgps_kmip.data.raw_files.SHA256", {})
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ Their only argument is the message, so that they pass through pickle.
 from __future__ import annotations
 
 import functools
+import re
 import sys
 from collections.abc import Callable
 
@@ -64,12 +65,18 @@ class OutOfMemory(RunError, RuntimeError):
 # What the allocators of CUDA, of the CPU (Linux, Windows) and of KeOps say, in lower case, in a plain RuntimeError.
 NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "std::bad_alloc")
 
+_NO_WORKER = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)")
 _NO_PARTNER = ("Connection closed by peer", "Connection reset by peer", "remote process exited")
 
 
 def lost_partner(error: BaseException) -> bool:
     """Return whether an error is that another process of the same run ended, in a collective that waited for it."""
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_PARTNER)
+
+
+def lost_worker(error: BaseException) -> bool:
+    """Return whether an error is that a process that loads data was killed, which torch raises wherever a run is."""
+    return isinstance(error, RuntimeError) and _NO_WORKER.match(str(error)) is not None
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -81,7 +88,12 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def is_users(error: BaseException) -> bool:
     """Return whether an error is one that a user can fix, rather than a bug: by its type alone."""
-    return isinstance(error, (UserError, OSError)) or is_out_of_memory(error) or lost_partner(error)
+    return (
+        isinstance(error, (UserError, OSError))
+        or is_out_of_memory(error)
+        or lost_partner(error)
+        or lost_worker(error)
+    )
 
 
 def report_mistakes(main: Callable[[list[str]], int]) -> Callable[[list[str]], int]:
@@ -112,6 +124,11 @@ def one_line(error: BaseException) -> str:
         return _describe_system_error(error)
     if lost_partner(error) and not isinstance(error, UserError):
         return "another process of this run ended: its own error line or traceback, here or in its log, says why"
+    if lost_worker(error):
+        return (
+            "num_workers: a process that loads data was killed: it may have needed more memory: set num_workers lower; "
+            "0 loads in the main process"
+        )
     if is_out_of_memory(error) and not isinstance(error, UserError):
         detail = f" ({' '.join(text.split())[:160]})" if text else ""
         return f"out of memory{detail}: a smaller train.batch_size, model or data set needs less"

@@ -6,7 +6,6 @@ Batches depend on (seed, epoch) only. The model sees one subgraph at a time: res
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,9 +19,8 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.dataset_info import summarize
 from graphgps_kmip.data.dataset_record import LEVELS, DatasetRecord
-from graphgps_kmip.data.file_errors import kind_and_text
 from graphgps_kmip.data.graph_changes import InEdges, edges_among, part_of, partition
-from graphgps_kmip.errors import DataError, InputError, UserError
+from graphgps_kmip.errors import InputError, UserError
 
 FULL_BATCH = "full_batch"
 NODE2SUBGRAPH = "node2subgraph"  # not of these: nodes become graphs before there are loaders, see `NodeSubgraphs`
@@ -128,23 +126,12 @@ def _draw_of_each(count: Tensor, size: int, rng: np.random.Generator) -> Tensor:
     return order[rank < size].sort().values
 
 
-KILLED = re.compile(r"DataLoader worker .*(killed by signal|exited unexpectedly)")
-
-
 def batches(loader: DataLoader) -> Iterator[Batch]:
-    """Iterate over a loader; DataError where graphs cannot be read or joined, or a worker was killed."""
-    try:
-        for batch in loader:
-            if isinstance(batch, UserError):
-                raise batch
-            yield batch
-    except RuntimeError as error:
-        if not KILLED.match(str(error)):
-            raise
-        raise DataError(
-            f"num_workers: a process that loads data was killed ({kind_and_text(error)}): it may have needed more "
-            "memory: set num_workers lower; 0 loads in the main process"
-        ) from error
+    """Iterate over a loader; DataError where graphs cannot be read or joined."""
+    for batch in loader:
+        if isinstance(batch, UserError):
+            raise batch
+        yield batch
 
 
 Job = tuple[int, int, np.ndarray, bool]  # epoch, number of the batch, nodes, filler

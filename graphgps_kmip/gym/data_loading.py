@@ -142,6 +142,15 @@ def load_dataset(format: str, name: str, root: str) -> GraphDataset | None:  # n
     is_ours = choose_package(cfg.model.type)
     owner = "those of graphgps_kmip" if is_ours else "left to the package that has it"
     logging.info("model.type %s: data set, encoders, network, head and training loop are %s", cfg.model.type, owner)
+    for key, is_set in (
+        ("train.max_nodes", cfg.train.max_nodes != 0),
+        ("optim.weight_decay_layers", cfg.optim.weight_decay_layers != "all"),
+        ("gt.layer_type", is_sparse(cfg)),
+    ):
+        if is_ours and is_set:
+            raise ConfigError(
+                f"{key}: GraphGym's own loaders and optimizers do not obey it: train by graphgps_kmip's main.py"
+            )
     loaded = load(format, name, root) if is_ours else None
     if loaded is None:
         return None

@@ -213,3 +213,10 @@ def test_features_are_normalised_where_the_nodes_of_one_graph_are_classified_and
     cfg.dataset.sample = True
     with pytest.raises(ConfigError, match="dataset.normalize_features: digits is not one graph"):
         load_dataset(cfg.dataset.format, cfg.dataset.name, "")
+
+
+@pytest.mark.parametrize("setting", [("train.max_nodes", "9"), ("optim.weight_decay_layers", "first")])
+def test_graphgyms_own_main_refuses_settings_that_it_would_not_obey(setting: tuple[str, str]) -> None:
+    load_config(cfg, ROOT / "configs/quickstart/digits-gcn.yaml", setting)
+    with pytest.raises(ConfigError, match=f"{setting[0]}: GraphGym's own loaders and optimizers do not obey it"):
+        load_dataset(cfg.dataset.format, cfg.dataset.name, "")

@@ -13,7 +13,7 @@ from tests.processes import preloaded
 ROOT = Path(__file__).parents[1]
 # Layer norm and no dropout: with batch norm over CPU processes, or with dropout, the numbers must differ.
 WORDS = """gt.layer_type None+kMIP gt.batch_norm False gt.layer_norm True gt.dropout 0.0 gt.attn_dropout 0.0 gt.layers 1
-optim.max_epoch 1 dataset.sample True num_threads 1 accelerator cpu""".split()
+optim.max_epoch 1 train.batch_size 50 num_threads 1 accelerator cpu""".split()
 
 
 def stats(tmp_path: Path, devices: int) -> list[dict[str, float]]:
@@ -24,7 +24,7 @@ def stats(tmp_path: Path, devices: int) -> list[dict[str, float]]:
     else:  # which starts the others as from a shell, each with its own imports
         result = preloaded("main.py", *argv)
         assert result.returncode == 0, result.stderr
-    run = out_dir.with_name(f"{devices}-sample") / "digits-kmip" / "0"
+    run = out_dir / "digits-kmip" / "0"
     return [json.loads((run / split / "stats.json").read_text().splitlines()[-1]) for split in ("train", "val", "test")]
 
 

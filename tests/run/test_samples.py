@@ -13,6 +13,7 @@ import main
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.jobs import Place, plan_jobs, with_pending_needs
 from graphgps_kmip.experiments.run_status import State
+from graphgps_kmip.gym import experiment as gym_experiment
 from graphgps_kmip.gym.planned_runs import planned_hash
 from graphgps_kmip.report.result_table import ResultTable, build_table
 from graphgps_kmip.report.table_formats import FORMATS
@@ -46,6 +47,7 @@ def test_a_training_goes_from_plan_to_table_as_a_sample(
     experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(gym_experiment, "draw_pictures", lambda *_, **__: None)  # no table needs them
     job = plan_jobs(EXPERIMENTS, [experiment.id], Place(ROOT, tmp_path, HASH_OF, sample=True), "", 1)[0]
     assert job.status().state is State.MISSING
     assert main.run(list(job.arguments[1:])) == 0

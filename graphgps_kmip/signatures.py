@@ -12,6 +12,8 @@ from typing import Any
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.ranges import Rule, optional, refusal
 
+read_signature = functools.cache(inspect.signature)  # every load of a config asks for those of all components
+
 
 def options(component: Callable[..., Any], supplied: Collection[str] = ()) -> dict[str, inspect.Parameter]:
     """Return the keyword-only arguments of a component by name, but those that are supplied, not set in its group.
@@ -19,7 +21,7 @@ def options(component: Callable[..., Any], supplied: Collection[str] = ()) -> di
     Raises:
         ConfigError: one of them has no default, or the component takes ``**kwargs`` (its options could not be listed).
     """
-    parameters = inspect.signature(component).parameters.values()
+    parameters = read_signature(component).parameters.values()
     name = getattr(component, "__name__", repr(component))
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         raise ConfigError(f"{name} takes **kwargs: name its options as keyword-only arguments with defaults instead")

@@ -54,7 +54,7 @@ def test_recomputed_layers_train_the_same_model(whole: Path, tmp_path: Path) -> 
 def test_batches_of_nodes_train_and_evaluate_every_node_of_a_split(
     sampler: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sizes = ["train.batch_size", "30", "train.train_parts", "60", "train.neighbor_sizes", "[3, 2]"]
+    sizes = ["gt.dropout", "0.0", "train.batch_size", "30", "train.train_parts", "60", "train.neighbor_sizes", "[3, 2]"]
     with caplog.at_level(logging.INFO):
         assert main.run(arguments(tmp_path, "train.sampler", sampler, "val.sampler", sampler, *sizes)) == 0
     lines, _ = trained(tmp_path)

@@ -41,7 +41,6 @@ SPARSE = [f"{layout}_{kind}" for layout in ("csr", "csc", "coo") for kind in ("m
 PLAIN = (object, int, list, dict, set, frozenset)
 NAMES: dict[tuple[str, str], Callable[..., Any]] = {
     **ARRAYS,
-    **{("scipy.sparse", name): getattr(scipy.sparse, name) for name in SPARSE},
     **{(module, kind.__name__): kind for module in ("builtins", "__builtin__") for kind in PLAIN},
     **{(module, "_reconstructor"): copyreg._reconstructor for module in ("copyreg", "copy_reg")},
     ("collections", "OrderedDict"): OrderedDict,
@@ -54,10 +53,11 @@ NAMES: dict[tuple[str, str], Callable[..., Any]] = {
 
 class _SafeUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        place = "scipy.sparse" if module.startswith("scipy.sparse.") else module  # older releases have other modules
-        if (place, name) not in NAMES:
+        if module.split(".")[:2] == ["scipy", "sparse"] and name in SPARSE:  # older releases have other modules
+            return getattr(scipy.sparse, name)
+        if (module, name) not in NAMES:
             raise UnsafeFile(f"it asks for {module}.{name}, which no data needs")
-        return NAMES[place, name]
+        return NAMES[module, name]
 
 
 def load_pickle(file: BinaryIO) -> Any:

@@ -262,7 +262,7 @@ def test_processed_files_of_unknown_origin_are_kept_aside_and_not_trusted(tmp_pa
 
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="cannot write to .*set dataset.dir to a folder of yours"):
+    with pytest.raises(DataError, match="cannot write to .*set dataset.dir or out_dir to a folder of yours"):
         open_dataset(RECORD, tmp_path / "file")
 
 

@@ -266,7 +266,7 @@ def divide_links(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed), random.seed(seed)
         for number in range(len(dataset)):
-            graph = _without_copies(dataset.graphs[number])
+            graph = _drop_copies(dataset.graphs[number])
             both_ways = is_undirected(graph.edge_index, num_nodes=graph.num_nodes)
             divide = RandomLinkSplit(
                 num_val=float(fractions[1]),
@@ -308,7 +308,7 @@ def divide_labels(
     return _stack(parts, dataset.files)
 
 
-def _without_copies(graph: Data) -> Data:
+def _drop_copies(graph: Data) -> Data:
     """Return a graph with each edge once, its first copy, without self loops and labels of pairs."""
     graph = copy.copy(graph)
     source, target = graph.edge_index

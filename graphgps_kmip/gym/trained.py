@@ -185,7 +185,7 @@ def write_predictions(run_dir: str | Path, data_folder: str | Path | None = None
         replace_file(out, content)
     epoch, score, recorded = (table.attrs[key] for key in ("epoch", "score", "recorded"))
     graphs = f"the test split of {run_dir}" if data_folder is None else f"{data_folder} by {run_dir}"
-    lines = [f"{len(table):,} predictions for {graphs}, epoch {epoch}: {out}"]
+    lines = [f"{len(table):,} predictions for {graphs}, epoch {epoch + 1}: {out}"]  # counted from 1, as the log does
     for name in {table.attrs["metric"]: 0} | score if score else ():
         written = f" (record.json: {recorded[name]:.6g})" if name in recorded else ""
         lines.append(f"  {name:<12} {score[name]:.6g}{written}")

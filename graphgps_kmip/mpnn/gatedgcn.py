@@ -11,13 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.mpnn.message_passing import DistanceGate, factor_of, required_edge_attr
 from graphgps_kmip.ops.dropout import Dropout
-from graphgps_kmip.ops.gated_mean import EPS, can_run, can_update, gated_mean, gated_update
+from graphgps_kmip.ops.gated_mean import EPS, can_run, can_update, gated_mean, gated_update, linear_rows
 from graphgps_kmip.ops.operators import new_tensors, operator, refuse_second_derivative
 from graphgps_kmip.registry import register
 
@@ -87,7 +86,7 @@ class GatedGCN(nn.Module):
         if can_run(edge_attr, x):
             weight, bias = self._join_maps()
             (target_weight, source_weight), (target_bias, source_bias) = weight.chunk(2), bias.chunk(2)
-            maps = linear(x, target_weight, target_bias), linear(x, source_weight, source_bias)
+            maps = linear_rows(x, target_weight, target_bias), linear_rows(x, source_weight, source_bias)
             dropout = self.dropout.p if self.training else 0.0
             arguments = *maps, edge_attr, factor, source, target, self.C.weight
             if can_update(edge_attr, self.edge_norm, self.act, dropout):

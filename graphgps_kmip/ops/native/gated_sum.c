@@ -46,65 +46,82 @@ typedef struct { /* up to `sums` as class _Arguments of ops/gated_mean.py */
     Queue queue;
 } Gated;
 
-#define EACH_VECTOR for (int c = 0, count = (int)g->dim; c < g->dim; c += LANES, count -= LANES)
 #define LOAD(array, row) load_some(g->array + (long)(row) * g->dim + c, count)
+#define ADD(array, row, value) STORE(array, row, LOAD(array, row) + (value))
 #define TARGET(array, row, half) (g->array + (long)(row) * g->target_row + (half) * g->dim + c)
 #define SOURCE(array, row, half) (g->array + (long)(row) * g->source_row + (half) * g->dim + c)
 #define STORE(array, row, value) store_some(g->array + (long)(row) * g->dim + c, value, count)
 #define FACTOR(edge) set1(g->factor ? g->factor[edge] : 1)
+
+/* Calls a function with each vector of the channels: the first, and how many it has. */
+#define EACH_VECTOR(function, ...)                                                  \
+    do {                                                                             \
+        int c = 0;                                                                   \
+        for (; c + LANES <= g->dim; c += LANES) function(__VA_ARGS__, c, LANES);     \
+        if (c < g->dim) function(__VA_ARGS__, c, (int)g->dim - c);                   \
+    } while (0)
+#define EACH_NODE(first, end)                                                       \
+    for (long first, end; (first = take(&all->queue, NODES, &end)) < end;)           \
+        for (long node = first; node < end; node++)
 #define EACH_EDGE(node) \
     for (int64_t at = g->start[node], edge; at < g->start[(node) + 1] && (edge = g->list[at], 1); at++)
+
 /* The rows of the edges of a node soon to come: in a list they lie anywhere. */
-INLINE void fetch_rows(const Gated *g, const real *rows, long node) {
-    if (!rows || node >= g->queue.items) return;
+INLINE void fetch_rows(const Gated *g, const real *rows, long node, long num_nodes) {
+    if (!rows || node >= num_nodes) return;
     for (int64_t at = g->start[node]; at < g->start[node + 1]; at++) {
         const char *row = (const char *)(rows + (long)g->list[at] * g->dim);
         for (size_t byte = 0; byte < g->dim * sizeof(real); byte += ALIGN) __builtin_prefetch(row + byte);
     }
 }
 
-#define EACH_NODE(first, end)                                                       \
-    for (long first, end; (first = take(&g->queue, NODES, &end)) < end;)             \
-        for (long node = first; node < end; node++)
+INLINE void add_gate(const Gated *g, real *sums, long edge, int c, int count) {
+    store_some(sums + c, load_some(sums + c, count) + LOAD(gate, edge), count);
+}
+
+INLINE void add_square(const Gated *g, real *sums, real share, long edge, int c, int count) {
+    vec away = fma_(load_some(sums + c, count), set1(-share), LOAD(gate, edge));
+    real *square = sums + g->dim + c;
+    store_some(square, fma_(away, away, load_some(square, count)), count);
+}
 
 /* Sum and squared distances from the mean of the gates of some nodes, which are in the cache. */
 static void sum_gates(const Gated *g, long first, long end) {
     int64_t from = g->start[first], to = g->start[end];
-    real *sums = g->sums + first / NODES * (2 * g->dim + 1);
+    real *sums = g->sums + first / NODES * (2 * g->dim + 1), share = 1 / (real)(to > from ? to - from : 1);
+    memset(sums, 0, 2 * g->dim * sizeof(real));
     sums[2 * g->dim] = (real)(to - from);
-    EACH_VECTOR {
-        vec sum = set1(0), square = set1(0);
-        for (int64_t at = from; at < to; at++) sum = sum + LOAD(gate, g->list[at]);
-        vec mean = sum / set1((real)(to > from ? to - from : 1));
-        for (int64_t at = from; at < to; at++) {
-            vec away = LOAD(gate, g->list[at]) - mean;
-            square = fma_(away, away, square);
-        }
-        store_some(sums + c, sum, count);
-        store_some(sums + g->dim + c, square, count);
-    }
+    for (int64_t at = from; at < to; at++) EACH_VECTOR(add_gate, g, sums, g->list[at]);
+    for (int64_t at = from; at < to; at++) EACH_VECTOR(add_square, g, sums, share, g->list[at]);
 }
 
-/* g = C e + D x_i + E x_j, w = f sigmoid(g), mean_i = sum w B x_j / (sum w + 1e-6), out = A x_i + mean */
+/* g = C e + D x_i + E x_j, w = f sigmoid(g) */
+INLINE void add_message(const Gated *g, long node, long edge, int c, int count) {
+    vec gate = LOAD(x_edge, edge) + load_some(TARGET(x_target, node, 1), count);
+    gate = gate + load_some(SOURCE(x_source, g->source[edge], 1), count);
+    vec weight = FACTOR(edge) * sigmoid(gate);
+    STORE(gate, edge, gate);
+    ADD(inverse, node, weight);
+    STORE(mean, node, fma_(weight, load_some(SOURCE(x_source, g->source[edge], 0), count), LOAD(mean, node)));
+}
+
+/* mean_i = sum w B x_j / (sum w + 1e-6), out = A x_i + mean */
+INLINE void divide_sums(const Gated *g, long node, int c, int count) {
+    vec inverse = set1(1) / (LOAD(inverse, node) + set1((real)1e-6)), mean = LOAD(mean, node) * inverse;
+    STORE(inverse, node, inverse);
+    STORE(mean, node, mean);
+    STORE(out, node, load_some(TARGET(x_target, node, 0), count) + mean);
+}
+
 static void *forward_targets(void *argument) {
-    Gated *g = argument;
+    Gated *all = argument;
+    const Gated copy = *all, *g = &copy; /* no store can change it: fields stay in registers */
     EACH_NODE(first, end) {
-        fetch_rows(g, g->x_edge, node + SOON);
-        EACH_VECTOR {
-            vec at_target = load_some(TARGET(x_target, node, 1), count);
-            vec total = set1(0), sum = set1(0);
-            EACH_EDGE(node) {
-                vec gate = LOAD(x_edge, edge) + at_target + load_some(SOURCE(x_source, g->source[edge], 1), count);
-                vec weight = FACTOR(edge) * sigmoid(gate);
-                STORE(gate, edge, gate);
-                sum = sum + weight;
-                total = fma_(weight, load_some(SOURCE(x_source, g->source[edge], 0), count), total);
-            }
-            vec inverse = set1(1) / (sum + set1((real)1e-6));
-            STORE(inverse, node, inverse);
-            STORE(mean, node, total * inverse);
-            STORE(out, node, load_some(TARGET(x_target, node, 0), count) + total * inverse);
-        }
+        fetch_rows(g, g->x_edge, node + SOON, g->num_targets);
+        memset(g->mean + node * g->dim, 0, g->dim * sizeof(real));
+        memset(g->inverse + node * g->dim, 0, g->dim * sizeof(real));
+        EACH_EDGE(node) EACH_VECTOR(add_message, g, node, edge);
+        EACH_VECTOR(divide_sums, g, node);
         if (g->sums && node == end - 1) sum_gates(g, first, end);
     }
     return NULL;
@@ -139,17 +156,17 @@ INLINE vec load_kept(const Gated *g, long edge, int c, int count) {
     return __builtin_convertvector(some, vec) * set1((real)g->keep_scale);
 }
 
+INLINE void update_edge(const Gated *g, long edge, int c, int count) {
+    vec new = max_(set1(0), fma_(LOAD(gate, edge), SCALE, SHIFT)); /* NaN stays NaN */
+    if (g->keep) new = new * load_kept(g, edge, c, count);
+    if (g->residual) new = new + LOAD(residual, edge);
+    STORE(edge, edge, new);
+}
+
 static void *update_edges(void *argument) {
-    Gated *g = argument;
-    EACH_NODE(first, end) { /* of edges */
-        long edge = node;
-        EACH_VECTOR {
-            vec new = max_(set1(0), fma_(LOAD(gate, edge), SCALE, SHIFT)); /* NaN stays NaN */
-            if (g->keep) new = new * load_kept(g, edge, c, count);
-            if (g->residual) new = new + LOAD(residual, edge);
-            STORE(edge, edge, new);
-        }
-    }
+    Gated *all = argument;
+    const Gated copy = *all, *g = &copy;
+    EACH_NODE(first, end) EACH_VECTOR(update_edge, g, node); /* of edges */
     return NULL;
 }
 
@@ -161,22 +178,22 @@ INLINE vec load_gradient(const Gated *g, long edge, int c, int count, vec gate) 
     return (vec)(~zero & (vec_bits)grad);
 }
 
-/* Sums of d and of d (g - mean) in blocks of edges, d the gradient of the norm's result. */
+INLINE void add_gradient(const Gated *g, real *sums, long edge, int c, int count) {
+    vec gate = LOAD(gate, edge), grad = load_gradient(g, edge, c, count, gate);
+    real *product = sums + g->dim + c;
+    store_some(sums + c, load_some(sums + c, count) + grad, count);
+    store_some(product, fma_(grad, gate - load_some(g->slopes + c, count), load_some(product, count)), count);
+}
+
+/* Sums of d and of d (g - mean) in blocks of edges, d the gradient of the norm's result, the mean where slopes will be. */
 static void *sum_gradients(void *argument) {
-    Gated *g = argument;
-    for (long first, end; (first = take(&g->queue, NODES, &end)) < end;)
-        EACH_VECTOR {
-            vec mean = set1(0), sum = set1(0), product = set1(0);
-            for (int i = 0; i < LANES && i < count; i++) mean[i] = (real)g->moments[c + i];
-            for (long edge = first; edge < end; edge++) {
-                vec gate = LOAD(gate, edge), grad = load_gradient(g, edge, c, count, gate);
-                sum = sum + grad;
-                product = fma_(grad, gate - mean, product);
-            }
-            real *sums = g->sums + first / NODES * (2 * g->dim + 1) + c;
-            store_some(sums, sum, count);
-            store_some(sums + g->dim, product, count);
-        }
+    Gated *all = argument;
+    const Gated copy = *all, *g = &copy;
+    EACH_NODE(first, end) { /* of edges */
+        real *sums = g->sums + first / NODES * (2 * g->dim + 1);
+        if (node == first) memset(sums, 0, 2 * g->dim * sizeof(real));
+        EACH_VECTOR(add_gradient, g, sums, node);
+    }
     return NULL;
 }
 
@@ -197,52 +214,52 @@ static void join_gradients(Gated *g) {
 }
 
 /* d total = grad / (sum + 1e-6), dw = d total (B x_j - mean), df = <s, dw>, dg = f s (1 - s) dw + that of new edges */
+INLINE void add_target_gradient(const Gated *g, long node, long edge, int c, int count) {
+    vec gate = LOAD(gate, edge), sigma = sigmoid(gate), grad_total = LOAD(grad_out, node) * LOAD(inverse, node);
+    vec away = load_some(SOURCE(x_source, g->source[edge], 0), count) - LOAD(mean, node);
+    vec grad_sigma = sigma * grad_total * away, grad = FACTOR(edge) * grad_sigma * (set1(1) - sigma);
+    if (g->slopes) {
+        vec slope = load_some(g->slopes + c, count), offset = load_some(g->slopes + g->dim + c, count);
+        grad = grad + fma_(SCALE, load_gradient(g, edge, c, count, gate), fma_(slope, gate, offset));
+    } else if (g->grad_edge) {
+        grad = grad + LOAD(grad_edge, edge);
+    }
+    STORE(grad_gate, edge, grad);
+    store_some(TARGET(grad_x_target, node, 1), load_some(TARGET(grad_x_target, node, 1), count) + grad, count);
+    if (g->factor) g->grad_factor[edge] += sum_lanes(grad_sigma);
+}
+
 static void *backward_targets(void *argument) {
-    Gated *g = argument;
+    Gated *all = argument;
+    const Gated copy = *all, *g = &copy;
     EACH_NODE(first, end) {
-        fetch_rows(g, g->gate, node + SOON);
-        fetch_rows(g, g->grad_edge, node + SOON);
-        EACH_VECTOR {
-            vec grad = LOAD(grad_out, node), mean = LOAD(mean, node), sum = set1(0);
-            vec grad_total = grad * LOAD(inverse, node);
-            EACH_EDGE(node) {
-                vec gate = LOAD(gate, edge), sigma = sigmoid(gate);
-                vec grad_sigma = sigma * grad_total * (load_some(SOURCE(x_source, g->source[edge], 0), count) - mean);
-                vec result = FACTOR(edge) * grad_sigma * (set1(1) - sigma);
-                if (g->slopes) {
-                    vec slope = load_some(g->slopes + c, count), offset = load_some(g->slopes + g->dim + c, count);
-                    vec through = fma_(SCALE, load_gradient(g, edge, c, count, gate), fma_(slope, gate, offset));
-                    result = result + through;
-                } else if (g->grad_edge) {
-                    result = result + LOAD(grad_edge, edge);
-                }
-                STORE(grad_gate, edge, result);
-                sum = sum + result;
-                if (g->factor) g->grad_factor[edge] += sum_lanes(grad_sigma);
-            }
-            store_some(TARGET(grad_x_target, node, 0), grad, count);
-            store_some(TARGET(grad_x_target, node, 1), sum, count);
-        }
+        fetch_rows(g, g->gate, node + SOON, g->num_targets);
+        fetch_rows(g, g->grad_edge, node + SOON, g->num_targets);
+        real *grad_target = g->grad_x_target + node * g->target_row;
+        memcpy(grad_target, g->grad_out + node * g->dim, g->dim * sizeof(real));
+        memset(grad_target + g->dim, 0, g->dim * sizeof(real));
+        EACH_EDGE(node) EACH_VECTOR(add_target_gradient, g, node, edge);
     }
     return NULL;
 }
 
 /* d B x_j = sum w d total, d E x_j = sum dg */
+INLINE void add_source_gradient(const Gated *g, long node, long edge, int c, int count) {
+    vec grad_total = LOAD(grad_out, g->target[edge]) * LOAD(inverse, g->target[edge]);
+    vec value = FACTOR(edge) * sigmoid(LOAD(gate, edge));
+    real *grad_value = SOURCE(grad_x_source, node, 0), *grad_sum = SOURCE(grad_x_source, node, 1);
+    store_some(grad_value, fma_(value, grad_total, load_some(grad_value, count)), count);
+    store_some(grad_sum, load_some(grad_sum, count) + LOAD(grad_gate, edge), count);
+}
+
 static void *backward_sources(void *argument) {
-    Gated *g = argument;
+    Gated *all = argument;
+    const Gated copy = *all, *g = &copy;
     EACH_NODE(first, end) {
-        fetch_rows(g, g->gate, node + SOON);
-        fetch_rows(g, g->grad_gate, node + SOON);
-        EACH_VECTOR {
-            vec value = set1(0), sum = set1(0);
-            EACH_EDGE(node) {
-                vec grad_total = LOAD(grad_out, g->target[edge]) * LOAD(inverse, g->target[edge]);
-                value = fma_(FACTOR(edge) * sigmoid(LOAD(gate, edge)), grad_total, value);
-                sum = sum + LOAD(grad_gate, edge);
-            }
-            store_some(SOURCE(grad_x_source, node, 0), value, count);
-            store_some(SOURCE(grad_x_source, node, 1), sum, count);
-        }
+        fetch_rows(g, g->gate, node + SOON, g->num_sources);
+        fetch_rows(g, g->grad_gate, node + SOON, g->num_sources);
+        memset(g->grad_x_source + node * g->source_row, 0, 2 * g->dim * sizeof(real));
+        EACH_EDGE(node) EACH_VECTOR(add_source_gradient, g, node, edge);
     }
     return NULL;
 }
@@ -315,6 +332,7 @@ int gated_backward(const Gated *arguments) {
     }
     int failed = g.norm && g.grad_edge && (!g.sums || !g.slopes);
     if (!failed && g.slopes) {
+        for (int c = 0; c < g.dim; c++) g.slopes[c] = (real)g.moments[c];
         run(&g, sum_gradients, g.num_edges);
         join_gradients(&g);
     }

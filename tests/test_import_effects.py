@@ -44,6 +44,7 @@ def test_the_package_alone_loads_only_what_loads_the_rest_at_need() -> None:
 @pytest.mark.parametrize("place", ["graphgps_kmip", "graphgps_kmip.gym", "graphgps_kmip.registry"])
 def test_registering_needs_nothing_else_from_any_place(place: str) -> None:
     statement = f"""
+import gc
 from {place} import register, register_attention
 class Mine:
     "Mine."
@@ -53,6 +54,7 @@ import graphgps_kmip.gym
 from graphgps_kmip.registry import entries
 from graphgps_kmip.gym import cfg
 assert "Mine" in entries("attention") and "mine" in entries("loss")
+assert gc.isenabled()
 """
     packages, _, replaced = look(statement)
     assert "networks" in packages

@@ -89,10 +89,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 def is_users(error: BaseException) -> bool:
     """Return whether an error is one that a user can fix, rather than a bug: by its type alone."""
     return (
-        isinstance(error, (UserError, OSError))
-        or is_out_of_memory(error)
-        or lost_partner(error)
-        or lost_worker(error)
+        isinstance(error, (UserError, OSError)) or is_out_of_memory(error) or lost_partner(error) or lost_worker(error)
     )
 
 

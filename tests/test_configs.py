@@ -94,10 +94,10 @@ def head(file: Path) -> str:
 def built(file: Path) -> tuple[int, int]:
     load_config(cfg, ROOT / file, overrides(file))
     with configured(planned_runs(1)[0]):
-        return size(assembled(file))
+        return size(assemble_parts(file))
 
 
-def assembled(file: Path) -> Parts:
+def assemble_parts(file: Path) -> Parts:
     """Return the parts of a run; a width within a budget is searched among the one that the file says and the next."""
     said = WIDTH.search(head(file)) if cfg.model.auto_satisfy_param_budget else None
     if said is None:
@@ -231,7 +231,7 @@ def test_a_yaml_takes_two_steps(file: Path) -> None:
     load_config(cfg, ROOT / file, overrides(file))
     scores = untrained_scores() if is_sparse(cfg) else None
     with configured(planned_runs(1)[0]):
-        parts = assembled(file)
+        parts = assemble_parts(file)
         if file in PAPER:
             check_head(file, size(parts))
         assert cfg.is_frozen()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import scatter
 
-from graphgps_kmip.encoding.positional_encoding import ColumnEncoder, NodeEncoding, PositionalEncoding, precomputed
+from graphgps_kmip.encoding.positional_encoding import ColumnEncoder, NodeEncoding, PositionalEncoding, read_encoding
 from graphgps_kmip.encoding.random_walk import Times, TimesEncoding
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import WIDTH, whole
@@ -91,7 +91,7 @@ class DegreeEncoder(ColumnEncoder):
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
-        degrees = precomputed(batch, "Degree", "pestat_Degree", ())
+        degrees = read_encoding(batch, "Degree", "pestat_Degree", ())
         return self.append(batch, self.encoder(degrees.clamp(max=self.encoder.num_embeddings - 1)))
 
 

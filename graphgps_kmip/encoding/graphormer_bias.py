@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.encoding.degree_and_heat_kernel import out_degrees
-from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, edge_array, precomputed
+from graphgps_kmip.encoding.positional_encoding import PositionalEncoding, edge_array, read_encoding
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.ops.context import all_pairs, first_nodes
 from graphgps_kmip.ranges import FLAG, NATURAL, whole
@@ -270,7 +270,7 @@ class GraphormerEncoder(nn.Module):
         x = self.linear_x(batch.x.to(self.in_degree_encoder.weight.dtype))
         tables = {"in_degrees": self.in_degree_encoder, "out_degrees": self.out_degree_encoder}
         for name, table in tables.items():
-            degrees = precomputed(batch, "GraphormerBias", name).long()
+            degrees = read_encoding(batch, "GraphormerBias", name).long()
             x = x + table(degrees.clamp(max=table.num_embeddings - 1))
         batch.x = self.input_dropout(x)
         if self.spatial_encoder is not None:
@@ -279,7 +279,7 @@ class GraphormerEncoder(nn.Module):
         return batch
 
     def _bias(self, batch: Batch) -> Tensor:
-        distances = precomputed(batch, "GraphormerBias", "spatial_types").long()
+        distances = read_encoding(batch, "GraphormerBias", "spatial_types").long()
         if len(distances) != batch.pair_index.size(1):
             raise InputError(
                 f"GraphormerBias: spatial_types are of {len(distances)} pairs of nodes, these graphs have "
@@ -291,7 +291,7 @@ class GraphormerEncoder(nn.Module):
         if not self.reads_paths:
             return bias
         # The number of a row is that of the edges of its paths.
-        return bias + self._sum_paths(precomputed(batch, "GraphormerBias", "path_types")) / rows.clamp(min=1)[:, None]
+        return bias + self._sum_paths(read_encoding(batch, "GraphormerBias", "path_types")) / rows.clamp(min=1)[:, None]
 
     def _sum_paths(self, types: Tensor) -> Tensor:
         """Return the sum over the edges of each path, (P, L) -> (P, H), without an array (P, L, H)."""

@@ -25,8 +25,8 @@ from graphgps_kmip.encoding.positional_encoding import (
     ColumnEncoder,
     NodeEncoding,
     PositionalEncoding,
-    precomputed,
     raw_norm,
+    read_encoding,
     relu_layers,
 )
 from graphgps_kmip.errors import InputError
@@ -235,8 +235,8 @@ class LapPEEncoder(ColumnEncoder):
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
-        vectors = precomputed(batch, "LapPE", "EigVecs", (self.max_freqs,), "eigen.max_freqs").to(self.dtype)
-        values = precomputed(batch, "LapPE", "EigVals", (self.max_freqs, 1), "eigen.max_freqs").to(self.dtype)
+        vectors = read_encoding(batch, "LapPE", "EigVecs", (self.max_freqs,), "eigen.max_freqs").to(self.dtype)
+        values = read_encoding(batch, "LapPE", "EigVals", (self.max_freqs, 1), "eigen.max_freqs").to(self.dtype)
         empty = vectors.isnan()  # (N, K)
         if self.training:
             vectors = vectors * random_signs(vectors)
@@ -273,7 +273,7 @@ class EquivStableLapPEEncoder(nn.Module):
 
     def forward(self, batch: Batch) -> Batch:
         """Set ``batch.pe_EquivStableLapPE``."""
-        vectors = precomputed(batch, "EquivStableLapPE", "eigvecs_es", (self.max_freqs,), "eigen.max_freqs")
+        vectors = read_encoding(batch, "EquivStableLapPE", "eigvecs_es", (self.max_freqs,), "eigen.max_freqs")
         vectors = vectors.to(self.linear.weight.dtype).nan_to_num(nan=0.0)
         batch.pe_EquivStableLapPE = self.linear(self.raw_norm(vectors))
         return batch
@@ -311,7 +311,7 @@ class SignNetEncoder(ColumnEncoder):
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
-        vectors = precomputed(batch, "SignNet", "eigvecs_sn", (self.max_freqs,), "eigen.max_freqs").to(self.dtype)
+        vectors = read_encoding(batch, "SignNet", "eigvecs_sn", (self.max_freqs,), "eigen.max_freqs").to(self.dtype)
         empty = vectors.isnan()  # (N, K)
         num_nodes, num_freqs = vectors.shape
         # All eigenvectors at once: K copies of the graph, one below the other.

@@ -228,7 +228,7 @@ class KernelEncoder(ColumnEncoder):
 
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
-        return self.encode(batch, precomputed(batch, self.name, f"pestat_{self.name}", (self.num_columns,)))
+        return self.encode(batch, read_encoding(batch, self.name, f"pestat_{self.name}", (self.num_columns,)))
 
     def encode(self, batch: Batch, values: Tensor) -> Batch:
         """Replace ``batch.x``, with the encoding of values (N, K)."""
@@ -260,7 +260,9 @@ class OnEdges(nn.Module):
         return batch
 
 
-def precomputed(batch: Batch, name: str, attribute: str, shape: tuple[int, ...] | None = None, key: str = "") -> Tensor:
+def read_encoding(
+    batch: Batch, name: str, attribute: str, shape: tuple[int, ...] | None = None, key: str = ""
+) -> Tensor:
     """Return the precomputed values of an encoding, checked: the shape is that after the first dimension.
 
     Raises:

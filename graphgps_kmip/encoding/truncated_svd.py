@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from graphgps_kmip.encoding.laplacian import random_signs
-from graphgps_kmip.encoding.positional_encoding import KernelEncoder, NodeEncoding, edge_array, precomputed
+from graphgps_kmip.encoding.positional_encoding import KernelEncoder, NodeEncoding, edge_array, read_encoding
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import Choice, whole
 from graphgps_kmip.registry import register
@@ -76,7 +76,7 @@ class SVDEncoder(nn.Module):
     def forward(self, batch: Batch) -> Batch:
         """Replace ``batch.x``."""
         name, columns = self.encoder.name, self.encoder.num_columns
-        values = precomputed(batch, name, f"pestat_{name}", (columns,), "rank")
+        values = read_encoding(batch, name, f"pestat_{name}", (columns,), "rank")
         if self.training:
             values = values * random_signs(values[:, : self.rank]).repeat(columns // self.rank)
         return self.encoder.encode(batch, values)

@@ -24,7 +24,7 @@ from graphgps_kmip.ops.dropout import Dropout
 from graphgps_kmip.search.dispatch import Memo
 
 
-def recomputed(layer: nn.Module, *args: Any, call: Callable[..., Any] | None = None) -> Any:
+def checkpoint_layer(layer: nn.Module, *args: Any, call: Callable[..., Any] | None = None) -> Any:
     """Return ``layer(*args)``, or that of its method ``call``, with gradient checkpointing (Chen et al. 2016).
 
     Results, gradients and buffers are the same: dropout draws the same masks, batch norms count a batch once, and
@@ -275,7 +275,7 @@ class GPSModel(nn.Module):
         states = initial_states(self.layers[0].attention, context) if len(self.layers) else ()
         outputs = []
         for layer in self.layers:
-            call = partial(recomputed, layer) if self.recompute and torch.is_grad_enabled() else layer
+            call = partial(checkpoint_layer, layer) if self.recompute and torch.is_grad_enabled() else layer
             x, edge_attr, states = call(x, context, states)
             context = context.with_edge_attr(edge_attr)
             if self.jump is not None:

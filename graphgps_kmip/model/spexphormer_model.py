@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.model.gps import States, copy_batch, recomputed
+from graphgps_kmip.model.gps import States, checkpoint_layer, copy_batch
 from graphgps_kmip.model.norms import NORMS
 from graphgps_kmip.model.transformer_layers import LayerOutput
 from graphgps_kmip.ops.context import GraphContext
@@ -107,13 +107,13 @@ class SpexphormerModel(nn.Module):
             types = self.start.types.weight
             for layer, edges, targets in zip(self.layers, batch.layer_edges, batch.layer_sizes[1:], strict=True):
                 along: Any = layer.along_sampled_edges
-                call = partial(recomputed, layer, call=along) if recompute else along
+                call = partial(checkpoint_layer, layer, call=along) if recompute else along
                 batch.x = call(batch.x, edges, targets, types)
         else:
             context = GraphContext.from_data(batch)
             states = (self.start(context),)
             for layer in self.layers:
-                call = partial(recomputed, layer) if recompute else layer
+                call = partial(checkpoint_layer, layer) if recompute else layer
                 batch.x, _, states = call(batch.x, context, states)
         pred, true = self.head(batch)
         draws = getattr(batch, "num_draws", 1)

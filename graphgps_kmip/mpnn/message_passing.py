@@ -167,7 +167,7 @@ def lists_pay(edge_index: Tensor, channels: int, passes: int = 1) -> bool:
     return channels >= MIN_CHANNELS and edge_index.size(1) * channels * passes >= MIN_NUMBERS
 
 
-def normalised(edge_index: Tensor, x: Tensor) -> WeightedEdges:
+def normalise_edges(edge_index: Tensor, x: Tensor) -> WeightedEdges:
     r"""Return edges with the weights :math:`1 / \sqrt{d_j d_i}`, sorted once for all layers that read this tensor."""
 
     def weigh() -> Tensor:
@@ -186,7 +186,7 @@ class SummedGCN(GCNConv):
         changed = self.add_self_loops or edge_weight is not None
         if self.explain or changed or not lists_pay(edge_index, self.out_channels):
             return super().forward(x, edge_index, edge_weight)
-        return propagate(self.lin(x), normalised(edge_index, x)) + self.bias
+        return propagate(self.lin(x), normalise_edges(edge_index, x)) + self.bias
 
 
 class SummedAPPNP(APPNP):
@@ -213,7 +213,7 @@ class SummedAPPNP(APPNP):
             return out
         if self.explain or not lists_pay(edge_index, x.size(-1), self.K):
             return super().forward(x, edge_index)
-        edges, out = normalised(edge_index, x), x
+        edges, out = normalise_edges(edge_index, x), x
         for _ in range(self.K):
             out = (1 - self.alpha) * propagate(out, edges) + self.alpha * x
         return out

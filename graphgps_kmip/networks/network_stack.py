@@ -120,7 +120,7 @@ def build_head(plan: NetworkPlan, spec: Spec, dim: int, dim_out: int) -> nn.Modu
     return plan.build(spec, dim, dim_out, act=plan.activation(), **options)
 
 
-def superpixel_edge_encoder(scale: superpixels.Scale, edge_dim: int, dim: int) -> nn.Module:
+def superpixel_edge_encoder(scale: superpixels.Scale, dim: int, *, edge_dim: int) -> nn.Module:
     """Return the encoder of superpixel edges: no scale is published for those of one number."""
     if edge_dim == 1:
         return features.LinearEdgeEncoder(1, dim)
@@ -136,14 +136,6 @@ NODE_ENCODERS: dict[str, tuple[Callable[..., nn.Module], str]] = {
     "PPANode": (features.ConstantNodeEncoder, "One learned vector for every node, for graphs without node features."),
     "Atom": (lambda dim: features.AtomEncoder(features.ATOM, dim), "Sum of the embeddings of ogb's 9 atom features."),
     "ASTNode": (features.SyntaxNodeEncoder, "Sum of the embeddings of type, attribute and depth in a syntax tree."),
-    "VOCNode": (
-        lambda dim: superpixels.SuperpixelNodeEncoder(superpixels.VOC_NODE, dim),
-        "Linear map of PascalVOC-SP's 14 node features, standardised.",
-    ),
-    "COCONode": (
-        lambda dim: superpixels.SuperpixelNodeEncoder(superpixels.COCO_NODE, dim),
-        "Linear map of COCO-SP's 14 node features, standardised.",
-    ),
 }
 EDGE_ENCODERS: dict[str, tuple[Callable[..., nn.Module], str]] = {
     "LinearEdge": (
@@ -157,15 +149,19 @@ EDGE_ENCODERS: dict[str, tuple[Callable[..., nn.Module], str]] = {
     "DummyEdge": (features.ConstantEdgeEncoder, "One learned vector for every edge, for graphs without edge features."),
     "Bond": (lambda dim: features.BondEncoder(features.BOND, dim), "Sum of the embeddings of ogb's 3 bond features."),
     "ASTEdge": (features.SyntaxEdgeEncoder, "Sum of the embeddings of type and direction of an edge in a syntax tree."),
-    "VOCEdge": (
-        lambda dim, *, edge_dim: superpixel_edge_encoder(superpixels.VOC_EDGE, edge_dim, dim),
-        "Linear map of PascalVOC-SP's edge features, standardised where there are 2 (edge_wt_region_boundary).",
-    ),
-    "COCOEdge": (
-        lambda dim, *, edge_dim: superpixel_edge_encoder(superpixels.COCO_EDGE, edge_dim, dim),
-        "Linear map of COCO-SP's edge features, standardised where there are 2 (edge_wt_region_boundary).",
-    ),
 }
+for _prefix, _title, _node_scale, _edge_scale in (
+    ("VOC", "PascalVOC-SP", superpixels.VOC_NODE, superpixels.VOC_EDGE),
+    ("COCO", "COCO-SP", superpixels.COCO_NODE, superpixels.COCO_EDGE),
+):
+    NODE_ENCODERS[f"{_prefix}Node"] = (
+        partial(superpixels.SuperpixelNodeEncoder, _node_scale),
+        f"Linear map of {_title}'s 14 node features, standardised.",
+    )
+    EDGE_ENCODERS[f"{_prefix}Edge"] = (
+        partial(superpixel_edge_encoder, _edge_scale),
+        f"Linear map of {_title}'s edge features, standardised where there are 2 (edge_wt_region_boundary).",
+    )
 ALIASES = {"LinearNode": ("CityNetworkNode",), "LinearEdge": ("PPAEdge",)}  # CityNetwork's columns: made when loaded
 for _kind, _table in (("node_encoder", NODE_ENCODERS), ("edge_encoder", EDGE_ENCODERS)):
     for _name, (_build, _summary) in _table.items():

@@ -63,7 +63,7 @@ class PairFeatures(NamedTuple):
     scale: Tensor | None = None  # (C,)
     shift: Tensor | None = None  # (C,), given with scale
 
-    def normalised(self) -> Tensor:
+    def normalise(self) -> Tensor:
         """Return the features themselves, (P, C)."""
         return self.value if self.scale is None else torch.addcmul(self.shift, self.value, self.scale)
 
@@ -137,7 +137,7 @@ def _plain(
 ) -> tuple[Tensor, ...]:
     q, k, v, value, scale, shift, edge, edge_bias, logit, out, out_bias = tensors
     (query, key), num_heads = index, settings.num_heads
-    e = PairFeatures(value, scale=scale, shift=shift).normalised()
+    e = PairFeatures(value, scale=scale, shift=shift).normalise()
     factor, summand = linear(e, edge, edge_bias).chunk(2, dim=1)
     s = signed_root((q[query] + k[key]) * factor) + summand
     s = s.relu() if settings.relu else s

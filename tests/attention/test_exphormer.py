@@ -185,8 +185,8 @@ def test_features_of_a_linear_map_of_few_columns_are_not_mapped_again(options: d
     for encoded in (map_columns(encoder, columns), encoder(columns)):
         state = attention.initial_state(context.with_edge_attr(encoded))
         out = attention(x, context, state)[0]
-        wanted = (*encoder.parameters(), attention.edge.weight, *attention.initial_state.parameters())
-        grads = torch.autograd.grad((out * x).sum(), wanted, allow_unused=True)
+        parameters = (*encoder.parameters(), attention.edge.weight, *attention.initial_state.parameters())
+        grads = torch.autograd.grad((out * x).sum(), parameters, allow_unused=True)
         results.append((out, state.map_rows(x.dtype), *(grad for grad in grads if grad is not None)))
         assert (state.mixture is None) == (not hasattr(encoded, "linear_columns"))
     torch.testing.assert_close(*results, **ROUNDING)

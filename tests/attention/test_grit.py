@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from graphgps_kmip.attention import GraphContext, GRITAttention
 from graphgps_kmip.attention.grit import GRITState, PairUpdate, first_pairs
 from graphgps_kmip.encoding.rrwp import RRWPLinear
-from graphgps_kmip.model.gps import recomputed
+from graphgps_kmip.model.gps import checkpoint_layer
 from graphgps_kmip.model.transformer_layers import PostNormLayer
 from graphgps_kmip.ops import grit_operator
 from graphgps_kmip.ops.context import all_pairs
@@ -194,7 +194,7 @@ def test_batch_norm_of_one_row_or_none_is_finite_and_leaves_the_statistics(rows:
 
 def test_a_layer_that_is_computed_again_for_its_gradients_counts_a_batch_once() -> None:
     context, x, states = context_of([3, 2], pair_attr=random(13, RECORDED_DIM)), random(5, RECORDED_DIM), []
-    for call in (lambda module, *args: module(*args), recomputed):
+    for call in (lambda module, *args: module(*args), checkpoint_layer):
         torch.manual_seed(0)
         module = layer().double()
         call(module, x, context, (module.attention[0].initial_state(context),))[0].sum().backward()
@@ -338,7 +338,7 @@ def test_whole_layers_match_the_recorded_original(name: str, form: str) -> None:
     def forward(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         state, order = first_state(inputs, form)
         x, _, (state,) = module(inputs["x"], GraphContext(inputs["batch"], inputs["ptr"]), (state,))
-        return {"h": x, "e": state.pairs.normalised()[order.argsort()]}
+        return {"h": x, "e": state.pairs.normalise()[order.argsort()]}
 
     module = layer(**LAYERS[name]).double()
     check(module, forward, load(f"G_grit/layer_{name}"), lambda name: rename(name, "attention.0."))

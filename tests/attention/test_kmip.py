@@ -14,7 +14,7 @@ from graphgps_kmip.attention import AnnealedKeys, FullAttention, GraphContext, K
 from graphgps_kmip.attention.kmip import build_kmip, diverse_keys, draw_keys
 from graphgps_kmip.compat.public_faults import repeat_faults
 from graphgps_kmip.errors import TrainingDiverged
-from graphgps_kmip.model.gps import recomputed
+from graphgps_kmip.model.gps import checkpoint_layer
 from graphgps_kmip.testing.references import kmip_attention
 from graphgps_kmip.train.loop import explain_errors
 from tests.attention.contexts import context_of
@@ -240,7 +240,7 @@ def test_a_seed_repeats_it_and_every_call_draws_anew_in_eval_mode_too() -> None:
 def test_computed_again_in_the_backward_pass_it_has_the_same_keys(diversity: float) -> None:
     attention, x = random_layer(k=3, random_fraction=0.5, diversity=diversity), random_nodes()
     gradients = []
-    for call in (recomputed, lambda module, *args: module(*args)):
+    for call in (checkpoint_layer, lambda module, *args: module(*args)):
         torch.manual_seed(0)
         leaf = x.clone().requires_grad_()
         call(attention, leaf, CONTEXT).square().sum().backward()

@@ -89,7 +89,7 @@ def test_memory_is_linear_in_the_nodes(small: list[int], large: list[int], monke
 
 
 @pytest.fixture
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_period(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(performer, "PERIOD", 3)
 
 
@@ -104,7 +104,7 @@ def drawn_projections(layers: nn.Sequential) -> list[Tensor]:
     return [layer.projection.clone() for layer in layers]
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("short_period")
 def test_vectors_are_drawn_at_every_period_th_call_in_training_only() -> None:
     layers, x = network(), torch.randn(5, 8)
     changed, before = [], drawn_projections(layers)
@@ -119,7 +119,7 @@ def test_vectors_are_drawn_at_every_period_th_call_in_training_only() -> None:
     assert PERIOD == 1001
 
 
-@pytest.mark.usefixtures("often")
+@pytest.mark.usefixtures("short_period")
 def test_a_resumed_network_goes_on_as_if_never_stopped() -> None:
     layers, x = network().train(), torch.randn(5, 8)
     for _ in range(4):

@@ -28,7 +28,7 @@ load_config(DEFAULTS, None, [])
 VALUES = dict(flatten(DEFAULTS))
 RULES = rules(DEFAULTS)
 READ = [key for key in RULES if key not in UNREAD]
-MODULES_AND_NAMES = ("custom_modules", "dialect", "quirks")  # checked, and told, before the config is there
+MODULES_AND_NAMES = ("custom_modules", "dialect", "quirks")  # checked, and reported, before the config is there
 OUTSIDE: tuple[Any, ...] = (
     -(2**63), -7, 0, 2, 2**63, 1e40, -0.5, 1.5, float("nan"), "", "foo", "a\x07b", [float("nan")], [-7], ["\x07"], [[]],
     False,

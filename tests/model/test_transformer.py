@@ -139,11 +139,11 @@ def test_a_layer_on_whole_graphs_is_its_formula(norm: str) -> None:
     context = GraphContext(batch, torch.tensor([0, 3, 8]), edge_index=torch.tensor([[0, 1, 5], [1, 1, 6]]))
     x = torch.randn(NODES, DIM, dtype=torch.double)
     out, edge_attr, states = layer(x, context, (3,))
-    normalised = {"batch": normalise_batch, "graph": normalise_graphs, "none": lambda x, _: x}[norm]
-    h = normalised(x + Sum()(x, context, 0)[0], batch)
+    normalise = {"batch": normalise_batch, "graph": normalise_graphs, "none": lambda x, _: x}[norm]
+    h = normalise(x + Sum()(x, context, 0)[0], batch)
     first, second = layer.ffn[0], layer.ffn[3]
     h = h + (h @ first.weight.T + first.bias).clamp(min=0) @ second.weight.T + second.bias
-    torch.testing.assert_close(out, normalised(h, batch), **EXACT)
+    torch.testing.assert_close(out, normalise(h, batch), **EXACT)
     assert edge_attr is None
     assert states == (4,)
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 COPIED = ("run/setup_env.sh", "run/demo.sh", "run/test.sh", "constraints.txt", "setup.py", "pyproject.toml")
 TOOLS = "bash cat cksum cp cut dirname env grep head mkdir mv readlink rm sed sleep tail tee uname".split()
 
-# Says what the scripts ask of a Python, writes down what it is told as pip, and runs $FAKE_PIP in its place.
+# Says what the scripts ask of a Python, writes down its arguments as pip, and runs $FAKE_PIP in its place.
 FAKE_PYTHON = f"""#!/usr/bin/env bash
 case "$*" in
   *version_info*) echo "${{FAKE_VERSION:-3.11}}" ;;

@@ -1,4 +1,4 @@
-"""Trained runs are loaded again and analysed; what cannot be analysed is told in one line."""
+"""Trained runs are loaded again and analysed; what cannot be analysed is reported in one line."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@
 - roads: nearly planar grids in the place of cities, with the labels of Liang et al., Towards Quantifying Long-Range
   Interactions in Graph Machine Learning, 2025 (City-Networks), so that the task of the k-MIP paper's table 13 fits on a
   CPU.
-- shapes: boxes, cylinders and spheres, whose stems are told apart by what they carry: the task of the k-MIP paper's
+- shapes: boxes, cylinders and spheres, whose stems differ by what they carry: the task of the k-MIP paper's
   table 3 (part segmentation of ShapeNet-Part) in small.
 """
 
@@ -239,7 +239,7 @@ def _draw_shapes(number: int, points: int, seed: int) -> tuple[Data, ...]:
 def draw_shape(rng: np.random.Generator, points: int = POINTS) -> Data:
     """Draw a plate with one to four stems, each of which carries a head: a box, a cylinder or a sphere, at random.
 
-    Stems are alike: the part of a stem's points is told by the head of this stem, many hops away, not by the others.
+    Stems are alike: the part of a stem's points is given by the head of this stem, many hops away, not by the others.
     ``y`` is the number of a part in `PARTS`, ``x`` is (normal, position). The cloud is turned about the vertical axis,
     scaled by 0.8 to 1.25, and each position has Gaussian noise of 0.01; points are in random order.
     """

@@ -109,13 +109,8 @@ def train(
         reporter = Reporter(run_dir, settings, task.metric_best, writers, fabric.is_global_zero)
         with _save_last_epoch(checkpointer, stop):
             for epoch in range(state.epoch + 1, settings.max_epoch):
-                epochs_since_best = state.epoch - state.best.get("epoch", state.epoch)
-                if 0 < settings.early_stop_patience <= epochs_since_best and settings.evaluates(state.epoch):
-                    log.info("%d epochs without a better score: the training ends", settings.early_stop_patience)
-                    checkpointer.write_latest()
-                    break
-                if 0 < settings.max_seconds <= state.compute_seconds and settings.evaluates(state.epoch):
-                    log.info("optim.max_seconds %g are over: the training ends", settings.max_seconds)
+                if reason := _reason_to_end(state, settings):
+                    log.info("%s: the training ends", reason)
                     checkpointer.write_latest()
                     break
                 epoch_began, clock_began = time.perf_counter(), clock()
@@ -144,6 +139,17 @@ def train(
         if stop.signum:
             _exit(stop, "the run had just finished.")
     return record
+
+
+def _reason_to_end(state: RunState, settings: TrainSettings) -> str:
+    """Return why a training ends before its last epoch, or nothing."""
+    if not settings.evaluates(state.epoch):
+        return ""
+    if 0 < settings.early_stop_patience <= state.epoch - state.best.get("epoch", state.epoch):
+        return f"{settings.early_stop_patience} epochs without a better score"
+    if 0 < settings.max_seconds <= state.compute_seconds:
+        return f"optim.max_seconds {settings.max_seconds:g} are over"
+    return ""
 
 
 def run_epoch(

@@ -47,7 +47,6 @@ typedef struct { /* up to `sums` as class _Arguments of ops/gated_mean.py */
 } Gated;
 
 #define LOAD(array, row) load_some(g->array + (long)(row) * g->dim + c, count)
-#define ADD(array, row, value) STORE(array, row, LOAD(array, row) + (value))
 #define TARGET(array, row, half) (g->array + (long)(row) * g->target_row + (half) * g->dim + c)
 #define SOURCE(array, row, half) (g->array + (long)(row) * g->source_row + (half) * g->dim + c)
 #define STORE(array, row, value) store_some(g->array + (long)(row) * g->dim + c, value, count)
@@ -60,6 +59,8 @@ typedef struct { /* up to `sums` as class _Arguments of ops/gated_mean.py */
         for (; c + LANES <= g->dim; c += LANES) function(__VA_ARGS__, c, LANES);     \
         if (c < g->dim) function(__VA_ARGS__, c, (int)g->dim - c);                   \
     } while (0)
+/* No store can change a copy: its fields stay in registers. */
+#define COPY(argument) Gated *all = argument; const Gated copy = *all, *g = &copy
 #define EACH_NODE(first, end)                                                       \
     for (long first, end; (first = take(&all->queue, NODES, &end)) < end;)           \
         for (long node = first; node < end; node++)
@@ -101,7 +102,7 @@ INLINE void add_message(const Gated *g, long node, long edge, int c, int count) 
     gate = gate + load_some(SOURCE(x_source, g->source[edge], 1), count);
     vec weight = FACTOR(edge) * sigmoid(gate);
     STORE(gate, edge, gate);
-    ADD(inverse, node, weight);
+    STORE(inverse, node, LOAD(inverse, node) + weight);
     STORE(mean, node, fma_(weight, load_some(SOURCE(x_source, g->source[edge], 0), count), LOAD(mean, node)));
 }
 
@@ -114,8 +115,7 @@ INLINE void divide_sums(const Gated *g, long node, int c, int count) {
 }
 
 static void *forward_targets(void *argument) {
-    Gated *all = argument;
-    const Gated copy = *all, *g = &copy; /* no store can change it: fields stay in registers */
+    COPY(argument);
     EACH_NODE(first, end) {
         fetch_rows(g, g->x_edge, node + SOON, g->num_targets);
         memset(g->mean + node * g->dim, 0, g->dim * sizeof(real));
@@ -164,8 +164,7 @@ INLINE void update_edge(const Gated *g, long edge, int c, int count) {
 }
 
 static void *update_edges(void *argument) {
-    Gated *all = argument;
-    const Gated copy = *all, *g = &copy;
+    COPY(argument);
     EACH_NODE(first, end) EACH_VECTOR(update_edge, g, node); /* of edges */
     return NULL;
 }
@@ -187,8 +186,7 @@ INLINE void add_gradient(const Gated *g, real *sums, long edge, int c, int count
 
 /* Sums of d and of d (g - mean) in blocks of edges, d the gradient of the norm's result, the mean where slopes will be. */
 static void *sum_gradients(void *argument) {
-    Gated *all = argument;
-    const Gated copy = *all, *g = &copy;
+    COPY(argument);
     EACH_NODE(first, end) { /* of edges */
         real *sums = g->sums + first / NODES * (2 * g->dim + 1);
         if (node == first) memset(sums, 0, 2 * g->dim * sizeof(real));
@@ -230,8 +228,7 @@ INLINE void add_target_gradient(const Gated *g, long node, long edge, int c, int
 }
 
 static void *backward_targets(void *argument) {
-    Gated *all = argument;
-    const Gated copy = *all, *g = &copy;
+    COPY(argument);
     EACH_NODE(first, end) {
         fetch_rows(g, g->gate, node + SOON, g->num_targets);
         fetch_rows(g, g->grad_edge, node + SOON, g->num_targets);
@@ -253,8 +250,7 @@ INLINE void add_source_gradient(const Gated *g, long node, long edge, int c, int
 }
 
 static void *backward_sources(void *argument) {
-    Gated *all = argument;
-    const Gated copy = *all, *g = &copy;
+    COPY(argument);
     EACH_NODE(first, end) {
         fetch_rows(g, g->gate, node + SOON, g->num_sources);
         fetch_rows(g, g->grad_gate, node + SOON, g->num_sources);

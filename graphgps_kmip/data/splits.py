@@ -8,6 +8,7 @@ import os
 import random
 import re
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -262,34 +263,30 @@ def divide_links(
             "dataset.task link_pred divides the edges of each graph: put the graphs into one folder, without a split"
         )
     parts: dict[str, list[Data]] = {split: [] for split in SPLITS}
-    state = random.getstate()  # torch_geometric draws by both generators; those of the run must not move
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed), random.seed(seed)
-            for number in range(len(dataset)):
-                graph = _drop_copies(dataset.graphs[number])
-                both_ways = is_undirected(graph.edge_index, num_nodes=graph.num_nodes)
-                divide = RandomLinkSplit(
-                    num_val=float(fractions[1]),
-                    num_test=float(fractions[2]),
-                    is_undirected=both_ways,
-                    neg_sampling_ratio=negatives,
-                    disjoint_train_ratio=supervision,
-                )
-                try:
-                    divided = divide(graph)
-                except ValueError as error:
-                    raise DataError(
-                        f"{dataset.place(number)}: {graph.num_edges} edges are too few to divide"
-                    ) from error
-                for split, part in zip(SPLITS, divided, strict=True):
-                    pairs = part.edge_label_index
-                    if both_ways:  # edges come with the smaller node first, pairs without an edge do not
-                        pairs = torch.where(torch.rand(pairs.size(1)) < 0.5, pairs, pairs.flip(0))
-                    part.edge_label_index, part.edge_label = pairs, part.edge_label.long()
-                    parts[split].append(part)
-    finally:
-        random.setstate(state)
+    with torch.random.fork_rng(devices=[]), ExitStack() as stack:
+        # torch_geometric draws by both generators; those of the run must not move
+        stack.callback(random.setstate, random.getstate())
+        torch.manual_seed(seed), random.seed(seed)
+        for number in range(len(dataset)):
+            graph = _drop_copies(dataset.graphs[number])
+            both_ways = is_undirected(graph.edge_index, num_nodes=graph.num_nodes)
+            divide = RandomLinkSplit(
+                num_val=float(fractions[1]),
+                num_test=float(fractions[2]),
+                is_undirected=both_ways,
+                neg_sampling_ratio=negatives,
+                disjoint_train_ratio=supervision,
+            )
+            try:
+                divided = divide(graph)
+            except ValueError as error:
+                raise DataError(f"{dataset.place(number)}: {graph.num_edges} edges are too few to divide") from error
+            for split, part in zip(SPLITS, divided, strict=True):
+                pairs = part.edge_label_index
+                if both_ways:  # edges come with the smaller node first, pairs without an edge do not
+                    pairs = torch.where(torch.rand(pairs.size(1)) < 0.5, pairs, pairs.flip(0))
+                part.edge_label_index, part.edge_label = pairs, part.edge_label.long()
+                parts[split].append(part)
     for split, graphs in parts.items():
         if not any(bool(graph.edge_label.any()) for graph in graphs):
             raise InputError(f"dataset.split: the {split} split of {len(graphs)} graphs has no edges: give it more")

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from graphgps_kmip.mpnn import GatedGCN, gatedgcn
 from graphgps_kmip.mpnn.gatedgcn import gated_sum
-from graphgps_kmip.ops.gated_mean import gated_mean
+from graphgps_kmip.ops import gated_mean as operators
+from graphgps_kmip.ops.gated_mean import gated_mean, linear_rows
 from graphgps_kmip.ops.native import unavailable_reason, without_kernels
 from tests.mpnn.cases import DIM, call, check_gradients, make_graph
 from tests.native.vector_units import VECTOR_UNITS
@@ -74,6 +75,19 @@ def test_halves_are_summed_in_float32() -> None:
     total.sum().backward()
     assert gate.grad.dtype == value.grad.dtype == torch.bfloat16
     torch.testing.assert_close(value.grad, torch.full_like(value, 4096.0))
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 8, 11])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_products_of_some_rows_at_a_time_equal_the_linear_map(
+    num_rows: int, with_bias: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operators, "ROWS", 4)
+    shapes = [(num_rows, 3), (5, 3), *[(5,)] * with_bias]
+    floats = [torch.randn(shape, dtype=torch.double).requires_grad_() for shape in shapes]
+    out, expected = linear_rows(*floats), nn.functional.linear(*floats)
+    torch.testing.assert_close(out, expected)
+    check_gradients([out, out.square()], [expected, expected.square()], floats, tolerance=1e-12)
 
 
 needs_c = pytest.mark.skipif(unavailable_reason("gated_sum") is not None, reason="no C compiler")
@@ -178,8 +192,9 @@ def test_an_edge_of_a_node_that_is_not_there_is_an_error(wrong: int) -> None:
     ),
 )
 def test_the_layer_equals_the_layer_without_kernels(
-    training: bool, dropout: float, num_edges: int, options: dict[str, Any]
+    training: bool, dropout: float, num_edges: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(operators, "ROWS", 256)
     layer = GatedGCN(21, dropout, **options).double()
     encoding = (torch.randn(150, 3).double(),) if options.get("equivstable_pe") else ()
     x, edge_attr, more_edges = (torch.randn(rows, 21).double().requires_grad_() for rows in (150, num_edges, 40))

@@ -157,7 +157,7 @@ def _looped(edge_index: Tensor, num_nodes: int) -> tuple[Tensor | None, Tensor]:
 
 
 # Edges times channels from which the lists pay for being sorted, and channels from which a pass over a list does.
-MIN_NUMBERS, MIN_CHANNELS = 2**20, 16
+MIN_NUMBERS, MIN_CHANNELS = 2**18, 16
 
 
 def lists_pay(edge_index: Tensor, channels: int, passes: int = 1) -> bool:

@@ -24,21 +24,23 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{key}", value
 
 
-class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader that notes which keys a mapping has twice."""
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    """PyYAML's safe loader, of C where PyYAML has it, that notes which keys a mapping has twice."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.duplicates: list[tuple[int, str]] = []  # line, key
+        self.checked: set[int] = set()
 
-    def compose_mapping_node(self, anchor: str | None) -> yaml.MappingNode:
-        """Return the node of a mapping, before the entries of its merge keys (``<<``) join it."""
-        node, seen = super().compose_mapping_node(anchor), set()
-        for key, _ in node.value:
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Join the entries of merge keys (``<<``) to a mapping, whose own ones are checked before."""
+        seen = set()
+        for key, _ in node.value if id(node) not in self.checked else ():
             if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
                 self.duplicates.append((key.start_mark.line + 1, key.value))
             seen.add((key.tag, key.value if isinstance(key, yaml.ScalarNode) else id(key)))
-        return node
+        self.checked.add(id(node))
+        super().flatten_mapping(node)
 
 
 def parse_yaml(text: str, on_duplicate: OnDuplicate | None = None) -> Any:

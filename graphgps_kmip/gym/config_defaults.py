@@ -144,8 +144,7 @@ def set_defaults(cfg: CfgNode) -> None:
 def enter_group(node: CfgNode, spec: Spec) -> None:
     """Add the config group of a component, with the defaults of its options; refuse a name that another key has."""
     *parents, leaf = spec.group.split(".")
-    for name in parents:
-        node = node.setdefault(name, CfgNode())
+    node = _enter_groups(node, parents)
     if leaf in node and not isinstance(node[leaf], CfgNode) and spec.group not in UNREAD:
         raise ConfigError(
             f"register {spec.kind}: {spec.name!r} would need the key {spec.group}, which is taken: rename it"
@@ -155,12 +154,19 @@ def enter_group(node: CfgNode, spec: Spec) -> None:
     node[leaf] = CfgNode(({"enable": False} if is_encoding else {}) | options)
 
 
+def _enter_groups(node: CfgNode, names: list[str]) -> CfgNode:
+    """Return the last of nested groups, which are made where they are missing."""
+    for name in names:
+        if name not in node:
+            node[name] = CfgNode()
+        node = node[name]
+    return node
+
+
 def _enter(cfg: CfgNode, defaults: dict[str, Any]) -> None:
     for key, value in defaults.items():
         *parents, leaf = key.split(".")
-        node = cfg
-        for parent in parents:
-            node = node.setdefault(parent, CfgNode())
+        node = _enter_groups(cfg, parents)
         if not isinstance(node.get(leaf), CfgNode):  # a user's component may have the name of an unread key
             node[leaf] = copy(default_of(value))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,22 @@ def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
 
     With ``of_run`` False, seed and split do not count: one hash for all runs of an experiment, which may be averaged.
     """
-    left_out = frozenset() if of_run else OF_A_RUN
-    left_out |= SEARCHED if cfg.model.auto_satisfy_param_budget else frozenset()
-    settings = {key: value for key, value in changed_settings(cfg).items() if key not in left_out}
+    settings = hashed_settings(cfg)
+    if not of_run:
+        settings = {key: value for key, value in settings.items() if key not in OF_A_RUN}
+    return hash_settings(settings, cfg.custom_modules)
+
+
+def hashed_settings(cfg: CfgNode) -> dict[str, Any]:
+    """Return key -> value of the settings that the hash of a run covers."""
+    left_out = SEARCHED if cfg.model.auto_satisfy_param_budget else ()
+    return {key: value for key, value in changed_settings(cfg).items() if key not in left_out}
+
+
+def hash_settings(settings: Mapping[str, Any], modules: Sequence[str]) -> str:
+    """Return 12 hex digits over changed settings, and over the text of the user's own modules."""
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode())
-    for name in cfg.custom_modules:
+    for name in modules:
         path = Path(name)
         digest.update(path.read_bytes() if path.is_file() else name.encode())
     return digest.hexdigest()[:12]

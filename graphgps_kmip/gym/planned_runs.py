@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.common.environment import find_config
 from graphgps_kmip.data.score_file import read_scores
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.config_hash import config_hash
+from graphgps_kmip.gym.config_hash import OF_A_RUN, config_hash, hash_settings, hashed_settings
 from graphgps_kmip.gym.config_loading import load_config, parse_overrides, read_settings
 from graphgps_kmip.gym.pretrained import adopt_settings
 from graphgps_kmip.gym.sparse_loading import check_estimator, is_sparse, layer_degrees
@@ -165,16 +164,32 @@ def find_scores(folder: str) -> Path:
 
 
 def planned_hash(argv: list[str], root: Path) -> str:
-    """Return the config hash that ``main.py`` with these arguments will write into record.json."""
-    return _hash(tuple(argv), root)
+    """Return the config hash that ``main.py`` with these arguments will write into record.json.
+
+    Command lines that differ in seed and split alone are loaded once, unless further settings follow from these.
+    """
+    pairs = [*zip(argv[::2], argv[1::2], strict=True)]
+    shared = (root, *(pair for pair in pairs if pair[0] not in OF_A_RUN))
+    if shared not in _loaded:
+        _loaded[shared] = _load(argv, root)
+    settings, modules, followed = _loaded[shared]
+    if followed:
+        settings, modules, _ = _load(argv, root)
+        return hash_settings(settings, modules)
+    of_run = {key: int(value) for key, value in pairs if key in OF_A_RUN}
+    others = {key: value for key, value in settings.items() if key not in of_run}
+    return hash_settings(others | {key: value for key, value in of_run.items() if value}, modules)  # 0: the defaults
 
 
-@functools.cache
-def _hash(argv: tuple[str, ...], root: Path) -> str:
+_loaded: dict[tuple[Any, ...], tuple[dict[str, Any], list[str], bool]] = {}
+
+
+def _load(argv: list[str], root: Path) -> tuple[dict[str, Any], list[str], bool]:
+    """Return the settings that are hashed, the user's modules, and whether other settings follow from seed or split."""
     with quiet():  # what a config says of itself belongs to the run
         load_settings(find_config(Path(argv[1]), root), argv[2:])
         with configured(planned_runs(1)[0]):
-            return config_hash(cfg)
+            return hashed_settings(cfg), cfg.custom_modules, bool(cfg.pretrained.dir or cfg.run_multiple_splits)
 
 
 def planned_folder(argv: list[str], root: Path) -> Path:

@@ -28,7 +28,7 @@ def test_merged_and_repeated_mappings_have_no_duplicates() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"a: [", r"file.yaml:1:\d: not valid YAML"),
+        (b"a: [", r"file.yaml:\d:\d: not valid YAML"),
         (b"a: 1\na: 2", r"file.yaml:2: the key 'a' is there twice"),
         (b"a: \xff", r"file.yaml: not UTF-8 text"),
         (b"- a", r"file.yaml: expected `key: value` lines, found list"),

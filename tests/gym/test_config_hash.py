@@ -12,6 +12,7 @@ from yacs.config import CfgNode
 from graphgps_kmip.attention import FullAttention
 from graphgps_kmip.gym.config_hash import config_hash
 from graphgps_kmip.gym.config_loading import load_config
+from graphgps_kmip.gym.planned_runs import configured, planned_hash, planned_runs
 from graphgps_kmip.registry import register_attention
 from tests.processes import forked
 
@@ -77,6 +78,17 @@ def test_what_others_register_changes_nothing_unless_a_run_names_it_or_sets_its_
         ("theirs.width", "4"),
     ]
     assert len({before, *(hash_of(*argv) for argv in settings)}) == 5
+
+
+@pytest.mark.parametrize("splits", ["[]", "[2, 1]"])
+def test_a_planned_run_has_the_hash_of_its_own_config_whatever_was_planned_before(splits: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(f"base: {ROOT / DIGITS}\nseed: 5\nrun_multiple_splits: {splits}\n")
+    for argv in ("", "seed 3", "seed 0", "seed 0 dataset.split_index 2", "dataset.split_index 0", "gt.layers 7"):
+        load_config(cfg, file, argv.split())
+        with configured(planned_runs(1)[0]):
+            expected = config_hash(cfg)
+        assert planned_hash(["--cfg", str(file), *argv.split()], tmp_path) == expected, argv
 
 
 IMPORTS = "from pathlib import Path; from graphgps_kmip.gym.planned_runs import planned_hash\n"

@@ -21,7 +21,7 @@ from graphgps_kmip.results.run_record import Line, metric_names, read_run
 # Okabe and Ito's palette: distinguishable with every kind of colour blindness.
 COLORS = {"train": "#0072B2", "val": "#E69F00", "test": "#009E73"}
 # The same for any number of series, without the yellow, which is too faint for a line.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#7F7F7F")
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8250DF")
 MARKERS = "osD^vP<>X"
 INK = "#24292F"
 FAINT = "#8C959F"

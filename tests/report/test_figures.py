@@ -172,8 +172,10 @@ SIZE_OPTIONS = {"x": "nodes", "emphasis": ["GPS+kMIP"], "chance": 25}
 
 def test_each_row_with_runs_is_a_line_up_to_its_last_size_with_its_name_at_the_end() -> None:
     (axes,) = draw_score_over_size(SIZE_TABLE, SIZE_OPTIONS).axes
-    lines = [bars.lines[0] for bars in axes.containers]
+    *drawn, _ = axes.lines  # the last one is the guess
+    lines, dots = drawn[::2], drawn[1::2]
     assert [list(line.get_xdata()) for line in lines] == [[32, 64], [32, 64, 128], [32, 64, 128]]
+    assert list(dots[0].get_ydata()) == pytest.approx([95, 95 * 1.1, 94, 94 * 1.1])
     assert list(lines[0].get_ydata()) == pytest.approx([95 * 1.05, 94 * 1.05])
     names = {text.get_text(): text for text in axes.texts}
     assert set(names) == {"guess", "GPS+kMIP", "GCN", "Exphormer"}

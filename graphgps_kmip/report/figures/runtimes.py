@@ -32,7 +32,7 @@ NAME_HEIGHT = 12.5  # points between two names
 STRONG = {"linewidth": 2.6, "markersize": 7, "zorder": 3}
 PLAIN = {"linewidth": 1.4, "markersize": 5, "zorder": 2}
 FIRST = plot.PALETTE[:2]  # of the emphasized rows
-OTHERS = (*plot.PALETTE[2:], "#6E7781", "#8250DF", "#9A6700")
+OTHERS = (*plot.PALETTE[2:], "#6E7781", "#9A6700")
 PRINTED = {"linestyle": "--", "fillstyle": "none", "linewidth": 1}
 
 
@@ -220,7 +220,7 @@ def draw_breakdown(tables: Mapping[str, ResultTable], options: Mapping[str, Any]
 
 
 def draw_score_over_size(tables: Mapping[str, ResultTable], options: Mapping[str, Any]) -> Figure:
-    """Draw a line for each row of a table whose columns are numbers, over a logarithmic axis, with the spread as bars.
+    """Draw the means of each row as a line and its runs as dots, over a logarithmic axis of columns that are numbers.
 
     Args:
         tables: one; a cell without runs is left out of its line.
@@ -237,10 +237,10 @@ def draw_score_over_size(tables: Mapping[str, ResultTable], options: Mapping[str
             continue
         color = FIRST[strong.index(row) % len(FIRST)] if row in strong else next(others)
         means = [cell.our_mean for cell in drawn.values()]
-        spreads = [cell.our_spread or 0.0 for cell in drawn.values()]
         look = STRONG if row in strong else PLAIN
-        look = look | {"color": color, "marker": plot.series_style(place)["marker"], "capsize": 2.5, "elinewidth": 1}
-        axes.errorbar(list(drawn), means, yerr=spreads, **look)
+        axes.plot(list(drawn), means, color=color, marker=plot.series_style(place)["marker"], **look)
+        runs = [(size, value) for size, cell in drawn.items() for value in cell.ours.values]
+        axes.plot(*zip(*runs, strict=True), ".", color=color, alpha=0.6, zorder=look["zorder"])
         ends.append((list(drawn)[-1], means[-1], row, color, row in strong))
     sizes = sorted({int(column) for _, column, cell in table.places() if cell.our_mean is not None})
     plot.log2_ticks(axes, sizes, [f"{size:,}" for size in sizes])
@@ -249,7 +249,8 @@ def draw_score_over_size(tables: Mapping[str, ResultTable], options: Mapping[str
     if "chance" in options:
         axes.axhline(options["chance"], color=plot.FAINT, linestyle=plot.DASHED, linewidth=1)
         plot.note(axes, "guess", (sizes[0], options["chance"]), (0, -10), color=plot.FAINT, fontsize=8.5)
-    plot.label(axes, options["x"], f"{metric.get('metric', 'score')}, {metric.get('unit') or ''}".rstrip(", "), size=10)
+    score = f"{metric.get('metric', 'score')}, {metric.get('unit') or ''}".rstrip(", ")
+    plot.label(axes, options["x"], f"{score} (line: mean, dots: runs)", size=10)
     plot.tidy(axes)
     _name_lines(figure, axes, ends)
     return figure

@@ -121,7 +121,7 @@ ROWS = {
     "GECO/{code2,molpcba,ppa,pcqm4mv2}": f"{DATASET} {TRAINING} gnn.layers_post_mp posenc_RWSE.enable",
     "Molecules/molhiv-*": NORM,
     "Molecules/pcqm4mv2-*": f"{ENCODING} gnn.head gnn.layers_post_mp head.* optim.* ppgt.*",
-    "LongRange/recall-*": f"{EXPANDER} {KMIP} gt.performer.dim_head optim.base_lr",
+    "LongRange/recall-*": f"{EXPANDER} {KMIP} gt.performer.dim_head gt.nodeformer.dim_head optim.base_lr",
     "LongRange/roads-*": f"{EXPANDER} gt.performer.dim_head",
     "LongRange/shapes-*": f"{EXPANDER} gt.performer.dim_head",
     "quickstart/digits-{full,gatedgcn,gcn,kmip}": "",

@@ -38,7 +38,7 @@ CELLS = {"City-Networks": 35, "LRGB": 36, "LargeGraphs": 16, "Node": 9, "PointCl
 OTHERS = {
     **{"LRGB": 5, "Molecules": 4, "Node": 2, "SmallGraphs": 14, "examples": 3},
     **{"quickstart": 7, "Citation": 16, "Heterophilous": 22, "BREC": 6},
-    "LongRange": 21,
+    "LongRange": 23,
     "LowWidth": 66,
     "GECO": 16,
     "Fair": 2,

@@ -36,6 +36,8 @@ FILES = {
     "GPS+kMIP": "kmip",
     "GPS+BigBird": "bigbird",
     "GPS+Performer": "performer",
+    "GPS+NodeFormer": "nodeformer",
+    "GPS+DIFFormer": "difformer",
     "GPS+GECO": "geco",
     "GPS+Hyena": "hyena",
     "Exphormer": "exphormer",

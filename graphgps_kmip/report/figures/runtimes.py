@@ -32,7 +32,7 @@ NAME_HEIGHT = 12.5  # points between two names
 STRONG = {"linewidth": 2.6, "markersize": 7, "zorder": 3}
 PLAIN = {"linewidth": 1.4, "markersize": 5, "zorder": 2}
 FIRST = plot.PALETTE[:2]  # of the emphasized rows
-OTHERS = (*plot.PALETTE[2:], "#6E7781", "#9A6700")
+OTHERS = (*plot.PALETTE[2:], "#6E7781", "#9A6700", "#0A7D8C")
 PRINTED = {"linestyle": "--", "fillstyle": "none", "linewidth": 1}
 
 

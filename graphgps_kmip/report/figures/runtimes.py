@@ -266,9 +266,11 @@ def _name_lines(figure: Figure, axes: Axes, ends: list[tuple[float, float, str, 
     for x, y, *_ in ordered:
         above = min(axes.transData.transform((x, y))[1], above - NAME_HEIGHT * points)
         heights.append(above)
-    shift = max(0.0, low - min(heights, default=low))  # names below the axes move all of them up
+    below = low - NAME_HEIGHT * points
+    for place in reversed(range(len(heights))):  # names below the axes move those up that are in their way
+        below = heights[place] = max(heights[place], below + NAME_HEIGHT * points)
     for (x, y, name, color, is_strong), height in zip(ordered, heights, strict=True):
-        at = axes.transData.inverted().transform((0, height + shift))[1]
+        at = axes.transData.inverted().transform((0, height))[1]
         look = {"fontsize": 10, "fontweight": "bold"} if is_strong else {"fontsize": 9}
         line = {"arrowstyle": "-", "color": color, "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3, "relpos": (0, 0.5)}
         place = axes.get_xlim()[1] * 1.05, at

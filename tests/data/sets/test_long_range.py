@@ -61,6 +61,18 @@ def test_labels_are_balanced_so_that_a_guess_is_right_in_a_quarter_of_the_querie
     assert (labels.bincount() / len(labels) - 0.25).abs().max() < 0.01
 
 
+@pytest.mark.parametrize(
+    ("nodes", "score"), [(32, 37.66), (64, 35.52), (128, 31.85), (256, 29.84), (512, 28.25), (1024, 27.47)]
+)
+def test_the_most_frequent_value_of_a_graph_is_right_as_often_as_the_docs_say(nodes: int, score: float) -> None:
+    dataset = open_dataset(find("LongRange", f"recall-{nodes}"), root="")
+    right = []
+    for graph in (dataset.graphs[place] for place in dataset.splits[-1]):
+        frequent = graph.x[:, -VALUES:].sum(0).argmax()  # only keys show their value
+        right.append(graph.y[graph.test_mask] == frequent)
+    assert 100 * torch.cat(right).float().mean() == pytest.approx(score, abs=0.006)
+
+
 @pytest.mark.parametrize("nodes", [32, 1024])
 def test_the_card_says_what_is_loaded_and_every_run_has_the_same_graphs(nodes: int) -> None:
     record = find("LongRange", f"recall-{nodes}")

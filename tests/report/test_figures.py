@@ -184,11 +184,15 @@ def test_each_row_with_runs_is_a_line_up_to_its_last_size_with_its_name_at_the_e
     assert lines[0].get_linewidth() > lines[1].get_linewidth()
 
 
-def test_names_of_lines_that_end_together_do_not_overlap() -> None:
-    figure = draw_score_over_size(SIZE_TABLE, SIZE_OPTIONS)
+def test_names_of_lines_that_end_together_do_not_overlap_and_leave_others_in_their_place() -> None:
+    low = {name: SIZE_ROWS["GCN"] for name in ("GCN", "Exphormer", "GPS+GECO", "GPS+Hyena")}
+    sizes = table("t", dict.fromkeys(SIZE_TABLE["t"].columns, SIZE_FACTS), {"GPS+kMIP": SIZE_ROWS["GPS+kMIP"], **low})
+    figure = draw_score_over_size({"t": sizes}, SIZE_OPTIONS)
     (axes,) = figure.axes
     height = {text.get_text(): axes.transData.transform((0, text.xyann[1]))[1] for text in axes.texts}
-    assert abs(height["GCN"] - height["Exphormer"]) >= 0.99 * NAME_HEIGHT * figure.dpi / 72
+    gaps = np.diff(sorted(height[name] for name in low))
+    assert min(gaps) >= 0.99 * NAME_HEIGHT * figure.dpi / 72
+    assert height["GPS+kMIP"] == pytest.approx(axes.transData.transform(axes.lines[0].get_xydata()[-1])[1])
 
 
 def test_an_ablation_has_a_dot_for_each_row_with_a_number_and_a_place_for_the_others() -> None:

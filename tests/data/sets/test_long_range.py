@@ -133,6 +133,17 @@ def test_the_card_says_what_is_loaded_and_every_run_has_the_same_network() -> No
     assert dataset[0].test_mask[:8].int().tolist() == [1, 1, 1, 1, 1, 0, 1, 0]
 
 
+@pytest.mark.parametrize(("nodes", "score"), [(10_000, 45.19), pytest.param(40_000, 53.56, marks=pytest.mark.slow)])
+def test_the_nearest_training_junction_has_the_label_as_often_as_the_docs_say(nodes: int, score: float) -> None:
+    graph = open_dataset(find("LongRange", f"roads-{nodes}"), root="")[0]
+    roads = to_scipy_sparse_matrix(graph.edge_index).tocsr()
+    train = graph.train_mask.numpy().nonzero()[0]
+    distance = csgraph.dijkstra(roads, indices=train, unweighted=True, limit=12)[:, graph.test_mask]  # inf if farther
+    nearest, label = distance == distance.min(axis=0), graph.y.numpy()
+    right = nearest & (label[train][:, None] == label[graph.test_mask])
+    assert 100 * (right.sum(0) / nearest.sum(0)).mean() == pytest.approx(score, abs=0.006)
+
+
 def test_a_sample_is_a_small_network_of_the_same_schema() -> None:
     sample = open_dataset(sampled(find("LongRange", "roads-40000")), root="")
     assert sample[0].x.shape == (576, 34)

@@ -108,7 +108,7 @@ def draw_network(rng: np.random.Generator, side: int) -> Data:
     """Draw a grid of N = side^2 junctions at uneven distances, and remove 30 % of its roads, at random.
 
     A random spanning tree stays, so that the network is connected. Distances differ from quarter to quarter, as in a
-    city (`_move_junctions`): in an even grid the labels are close to noise, 22 % of the neighbours share theirs.
+    city (`_move_junctions`): in an even grid the labels are close to noise.
 
     ``y`` is the decile of the eccentricity within 16 hops. ``x`` is (encoded coordinates, number of roads, their mean
     length), scaled as City-Networks' features are in the k-MIP paper (`encode_coordinates`). Random 10 % of the

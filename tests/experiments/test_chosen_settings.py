@@ -139,9 +139,11 @@ def test_the_gps_layers_of_a_shipped_table_share_all_factors_but_one_of_their_ow
 @pytest.mark.parametrize("sample", [[], ["--sample"]])
 def test_a_fair_table_needs_its_search(sample: list[str], tmp_path: Path, capsys: Capture) -> None:
     assert (
-        reproduce.main(["plan", "fair/minesweeper", "--out", str(tmp_path), *sample, "--only", "model=GCN+GCN+kMIP"])
+        reproduce.main(
+            ["plan", "fair/minesweeper", "--out", str(tmp_path), *sample, "--only", "model=LowWidth+Polynormer"]
+        )
         == 2
     )
     (line,) = capsys.readouterr().err.splitlines()
-    assert "no finished search has chosen the settings of Minesweeper GCN, Minesweeper GCN+kMIP: run `" in line
-    assert line.endswith(" ".join(["run fair/minesweeper --search", *sample, "--only model=GCN+GCN+kMIP`"]))
+    assert "no finished search has chosen the settings of Minesweeper LowWidth, Minesweeper Polynormer: run `" in line
+    assert line.endswith(" ".join(["run fair/minesweeper --search", *sample, "--only model=LowWidth+Polynormer`"]))

@@ -85,10 +85,8 @@ def test_a_process_that_loses_another_one_saves_the_last_completed_epoch(
     assert [path.stem for path in tmp_path.glob("ckpt/*")] == saved
 
 
-@pytest.mark.parametrize(
-    ("case", "nodes"),
-    [pytest.param("nodes", 2, marks=pytest.mark.thorough), pytest.param("graphs", 1, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow  # a minute each: eight processes, for a training of two machines
+@pytest.mark.parametrize(("case", "nodes"), [("nodes", 2), ("graphs", 1)])
 def test_a_training_goes_on_after_a_process_of_one_or_two_machines_is_killed(
     case: str, nodes: int, tmp_path: Path
 ) -> None:

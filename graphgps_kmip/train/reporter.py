@@ -44,6 +44,9 @@ class Reporter:
         self.seconds[settings.evaluates(epoch)].append(seconds)
         left = [settings.evaluates(later) for later in range(epoch + 1, settings.max_epoch)]
         seconds_left = float(sum(self._median(evaluated) * left.count(evaluated) for evaluated in set(left)))
+        if settings.max_seconds > 0:  # of the processor, with several threads or beside other work not of the clock
+            compute_left = max(0.0, settings.max_seconds - state.compute_seconds)
+            seconds_left = min(seconds_left, compute_left * state.seconds / state.compute_seconds)
         eta = rounded({"eta": seconds_left, "eta_hours": seconds_left / 3600}, settings.round)
         for split, line in {**stats, "train": {**stats["train"], **eta}}.items():
             append_stats(self.run_dir, split, line)

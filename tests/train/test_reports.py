@@ -97,7 +97,7 @@ def test_tensorboard_shows_a_resumed_run_without_the_repeated_epochs(tmp_path: P
 def report(run_dir: Path, seconds: dict[int, float], **options: Any) -> None:
     reporter = Reporter(run_dir, TrainSettings(name="toy", **options), "accuracy")
     for epoch, taken in seconds.items():
-        state = RunState(epoch=epoch, best={"value": 0.875})
+        state = RunState(epoch, {"value": 0.875}, seconds=(epoch + 1) * taken, compute_seconds=(epoch + 1) * taken / 2)
         reporter.report({"train": {"epoch": epoch, "loss": 0.25}}, state, taken)
 
 
@@ -111,6 +111,11 @@ def test_the_eta_counts_the_evaluations_still_to_come(tmp_path: Path) -> None:
     *_, at_9, at_19, at_20 = etas(tmp_path)
     assert at_9 == 9 * 1.0 + 2 * 17.0  # epochs 10-18 plain, 19 and 20 evaluated; the median of 30 and 4
     assert (at_19, at_20) == (4.0, 0.0)
+
+
+def test_the_eta_ends_with_the_seconds_of_computation_that_a_run_has(tmp_path: Path) -> None:
+    report(tmp_path, dict.fromkeys(range(5), 4.0), max_epoch=5, max_seconds=6.0)  # 2 of each epoch, half of the clock's
+    assert etas(tmp_path) == [8.0, 4.0, 0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(("seconds", "eta"), [(0.001, "1 s"), (0.4, "1 s"), (0.7, "2 s"), (61.0, "3 min 3 s")])

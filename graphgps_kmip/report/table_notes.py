@@ -68,7 +68,7 @@ def table_notes(table: ResultTable, partial: bool) -> Iterator[str]:
     if published := dict.fromkeys(row for row, side in filled if side.published):
         yield f"{PUBLISHED}: published runs (run/experiments/published), not made here: {', '.join(published)}."
     yield from tuning_notes(table.searches)
-    yield from significance_notes(table)
+    yield from significance_notes(table, partial)
     yield from claim_notes(table, partial)
     if alone := dict.fromkeys(row for row, side in filled if side.alone):
         yield f"seconds and memory of one run that had the machine to itself (`run --timing`): {', '.join(alone)}."
@@ -151,12 +151,13 @@ class Comparison(str):
         return note
 
 
-def significance_notes(table: ResultTable) -> Iterator[str]:
+def significance_notes(table: ResultTable, partial: bool = False) -> Iterator[str]:
     """Yield differences: that k-MIP makes, of rows in `compare`, and of equally tuned models of the best row to others.
 
-    Only rows whose runs in a column are complete. If the best row is below the best printed number, none are ranked.
+    Only rows whose runs in a column are complete, with `partial` also those of one split with two or more: splits
+    differ, so that a mean of some is not one of all. If the best row is below the best printed number, none are ranked.
     """
-    columns = dict(_score_columns(table))
+    columns = dict(_score_columns(table, partial))
     kinds = {
         "with k-MIP minus without": [(row, row.removesuffix("+kMIP")) for row in table.rows if row.endswith("+kMIP")],
         "differences": table.compare,
@@ -175,7 +176,8 @@ def significance_notes(table: ResultTable) -> Iterator[str]:
             if listed := {key: pair for key, pair in pairs.items() if key[0] == column}:
                 method = _describe_method(table, column, sides, len(pairs))
                 yield Comparison(f"{column}, {kind}, {method}", listed, pairs)
-        if len(tuned := {row: side for row, side in sides.items() if row in table.searches}) < 2:
+        tuned = {row: side for row, side in sides.items() if row in table.searches and side.complete}
+        if len(tuned) < 2:
             continue
         if below := below_printed(table, column, tuned):
             yield below
@@ -190,12 +192,16 @@ def significance_notes(table: ResultTable) -> Iterator[str]:
         yield Comparison(f"{column}, the best row minus each other one, {method}", listed, every)
 
 
-def _score_columns(table: ResultTable) -> Iterator[tuple[str, dict[str, Ours]]]:
-    """Yield each column of scores with our complete rows of at least two runs, unless these are on sample data."""
+def _score_columns(table: ResultTable, partial: bool = False) -> Iterator[tuple[str, dict[str, Ours]]]:
+    """Yield each column of scores with our rows that are to be compared, unless these are on sample data."""
     others = {*VALUES, TRIALS} - {"score"}  # kinds that end the name of a column
     for column, facts in {} if table.sample else table.columns.items():
         sides = {row: cells[column].ours for row, cells in table.rows.items()}
-        sides = {row: side for row, side in sides.items() if side and side.complete and side.n > 1 and side.seeds}
+        sides = {
+            row: side
+            for row, side in sides.items()
+            if side and side.seeds and side.n > 1 and side.shown(partial and side.overlap == 0)
+        }
         if facts.get("better") and facts.get("ranked", True) and column.rpartition(" ")[2] not in others:
             yield column, {row: side for row, side in sides.items() if all(map(math.isfinite, side.values))}
 

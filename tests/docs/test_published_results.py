@@ -1,9 +1,14 @@
-"""A table of results in the docs says what its command prints: the first table after a `table ID --published`."""
+"""Results in README and docs are those that their commands print, `table ID --published`.
+
+These are the first table after each such command, and every difference with its interval on a page that has some.
+"""
 
 from __future__ import annotations
 
 import io
 import re
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -14,6 +19,11 @@ from graphgps_kmip import reproduce
 ROOT = Path(__file__).parents[2]
 KINDS = {"test": "score", "parameters": "params", "s an epoch": "epoch_seconds", "peak memory": "memory_mb"}
 RESULTS = re.compile(r"`table (\S+) --published(?: --partial)?`.*?\n\n((?:\|[^\n]*\n)+)", re.DOTALL)
+COMMAND = re.compile(r"table\s((?:\w+/\w+\s)+)--published")
+DIFFERENCE = re.compile(r"([+-]?[\d.]+)\s+\[([+-]?[\d.]+),\s+([+-]?[\d.]+)\]")
+PAGES = [
+    page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))] if COMMAND.search(page.read_text())
+]
 TABLES = [
     (page.name, key, table)
     for page in sorted((ROOT / "docs").glob("*.md"))
@@ -47,9 +57,39 @@ def test_a_table_of_the_docs_is_that_of_its_command(
     cells = {(line["row"], line["column"]): line for line in lines}
     columns = {line["column"] for line in lines}
     for row, line in read_table(text).iterrows():
-        for head, cell in line.items():
+        column = ""
+        for head, cell in line[line != ""].items():
+            if head == "printed":  # of the column before
+                assert cells[row, column]["paper_text"] == cell, f"{page}: {row}, {head}"
+                continue
             kind = next((kind for start, kind in KINDS.items() if head.startswith(start)), head)
             (column,) = (column for column in columns if column == kind or column.endswith(f" {kind}"))
-            if cell:
-                exact = cells[row, column]
-                assert round_like(cell, [exact["ours_mean"], exact["ours_std"]]) == cell, f"{page}: {row}, {head}"
+            exact = cells[row, column]
+            assert round_like(cell, [exact["ours_mean"], exact["ours_std"]]) == cell, f"{page}: {row}, {head}"
+
+
+def test_a_difference_in_the_text_is_one_that_a_command_of_its_page_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed: dict[str, list[tuple[str, ...]]] = {}
+    wrong = []
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        numbers, keys = DIFFERENCE.findall(text), {key for keys in COMMAND.findall(text) for key in keys.split()}
+        for key in sorted(keys - printed.keys()) if numbers else ():
+            assert reproduce.main(["table", key, "--published", "--partial", "--out", str(tmp_path)]) == 0
+            printed[key] = DIFFERENCE.findall(capsys.readouterr().out)
+        exact = [values for key in keys for values in printed.get(key, ())]
+        wrong += [(page.name, *values) for values in numbers if not any(map(partial(are_rounded, values), exact))]
+    assert wrong == []
+
+
+def are_rounded(numbers: Sequence[str], printed: Sequence[str]) -> bool:
+    """Return whether numbers are the printed ones, of other digits or as ``a - b`` for ``b - a``."""
+    value, low, high = map(float, printed)
+    digits, printed_digits = (len(number.partition(".")[2]) for number in (numbers[0], printed[0]))
+    slack = 0.501 * (10**-digits + 10**-printed_digits) if digits < printed_digits else 1e-9
+    return any(
+        all(abs(float(number) - exact) <= slack for number, exact in zip(numbers, other, strict=True))
+        for other in ((value, low, high), (-value, -high, -low))
+    )

@@ -86,6 +86,18 @@ def test_the_differences_that_a_table_names_are_a_family_of_their_own() -> None:
     assert text.endswith(f"p by Holm for 1 comparison: kMIP - GAT {difference_text(difference)}, p {difference.p:.2g}.")
 
 
+def test_partial_rows_are_compared_where_all_runs_have_one_split_and_never_ranked() -> None:
+    unfinished = Cell(dataclasses.replace(side(tuned_table(), "kMIP"), planned=9))
+    table = change_rows(tuned_table(compare=(("kMIP", "GAT"),)), kMIP=unfinished)
+    assert [note.partition(", in ")[0] for note in significance_notes(table)] == [
+        f"{CORA}, the best row minus each other one"
+    ]
+    differences, ranking = significance_notes(table, partial=True)
+    assert ": kMIP - GAT " in differences
+    assert "kMIP" not in ranking
+    assert len(list(significance_notes(over_splits(table, 0.5), partial=True))) == 1
+
+
 def test_costs_are_not_compared() -> None:
     cells = {row: Cell(Ours(SCORES["GCN"], tuple(range(6)), 6)) for row in ("GCN", "GCN+kMIP")}
     for column, notes in (("Cora", 1), ("Cora score", 1), ("Cora epoch_seconds", 0), ("Cora memory_mb", 0)):

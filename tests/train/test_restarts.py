@@ -85,7 +85,7 @@ def test_a_process_that_loses_another_one_saves_the_last_completed_epoch(
     assert [path.stem for path in tmp_path.glob("ckpt/*")] == saved
 
 
-@pytest.mark.slow  # a minute each: eight processes, for a training of two machines
+@pytest.mark.slow  # a minute each: eight processes
 @pytest.mark.parametrize(("case", "nodes"), [("nodes", 2), ("graphs", 1)])
 def test_a_training_goes_on_after_a_process_of_one_or_two_machines_is_killed(
     case: str, nodes: int, tmp_path: Path

@@ -34,7 +34,7 @@ class Default:
     rule: Rule
 
 
-def default_of(entry: Any) -> Any:
+def read_default(entry: Any) -> Any:
     """Return the default of a table's entry, which may be alone or have a rule."""
     return entry.value if isinstance(entry, Default) else entry
 

@@ -201,8 +201,8 @@ def register(
         other = others.get(alias)
         if other is not None and other.component is not component:
             origin = getattr(other.component, "__name__", None) or getattr(other.component, "title", other.name)
-            taken = f"the name {alias!r} is taken by the {other.kind} {origin}"
-            raise ConfigError(f"register {kind}: {taken}: choose another")
+            conflict = f"the name {alias!r} is taken by the {other.kind} {origin}"
+            raise ConfigError(f"register {kind}: {conflict}: choose another")
     for other in others.values() if spec.group else ():
         if other.group == spec.group and other.name != name:
             raise ConfigError(f"register {kind}: {name!r} and {other.name!r} would share {spec.group}: choose another")

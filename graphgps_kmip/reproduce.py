@@ -30,8 +30,8 @@ from graphgps_kmip.experiments.hyperparameter_search import (
     EQUAL,
     TRIALS,
     check_searched,
+    make_runner,
     run_search,
-    runner_of,
     with_choices,
 )
 from graphgps_kmip.experiments.job_runner import JobsStopped, Outcome, Setup, run_jobs, summary
@@ -76,7 +76,7 @@ def list_experiments(args: argparse.Namespace) -> int:
         print(experiment_markdown(every))
         return 0
     width, out = shutil.get_terminal_size((120, 24)).columns, ROOT / args.out
-    print(experiment_table(every, lambda experiment: extent(experiment, out, hash_of), width))
+    print(experiment_table(every, lambda experiment: extent(experiment, out, compute_hash), width))
     return 0
 
 
@@ -126,7 +126,7 @@ def run_searches(args: argparse.Namespace) -> int:
     ranges, finished, every = load_ranges(*folders("ranges")), True, manifest()
     for member in [part for key in args.ids for part in list_members(every, key, ",".join(args.only), args.seeds)]:
         published = with_published(member, *folders("published")).published if args.published else {}
-        runner = runner_of(place(args), setup(args), sys.stdout, published)
+        runner = make_runner(place(args), setup(args), sys.stdout, published)
         options = {"trials": args.trials, "sample": args.sample}
         for outcome in run_search(member, args.search, ranges, runner, ROOT / args.out, **options):
             print(f"{outcome.line}\n  trial log: {outcome.log}")
@@ -166,7 +166,7 @@ def report(args: argparse.Namespace) -> int:
     from graphgps_kmip.report.report_page import write_page
 
     every, printed = experiments(args), load_printed(*folders("printed"))
-    print(write_page(every, printed, ROOT / args.out, hash_of, args.published))
+    print(write_page(every, printed, ROOT / args.out, compute_hash, args.published))
     return 0
 
 
@@ -188,7 +188,7 @@ def publish(args: argparse.Namespace) -> int:
     every, ranges = manifest(), load_ranges(*folders("ranges"))
     for name in dict.fromkeys(name for key in args.ids for name in select(every, key).of or (key,)):
         experiment = with_published(every[name], *folders("published"))
-        rows = published_rows(experiment, ranges, ROOT / args.out, hash_of)
+        rows = published_rows(experiment, ranges, ROOT / args.out, compute_hash)
         file = published_file(name, MANIFESTS / "published")
         file.parent.mkdir(parents=True, exist_ok=True)
         replace_file(file, published_csv(rows))
@@ -197,7 +197,7 @@ def publish(args: argparse.Namespace) -> int:
     return 0
 
 
-def hash_of(argv: list[str]) -> str:
+def compute_hash(argv: list[str]) -> str:
     """Return the config hash of a command line of main.py."""
     from graphgps_kmip.gym.planned_runs import planned_hash  # loads torch_geometric: seconds
 
@@ -207,7 +207,7 @@ def hash_of(argv: list[str]) -> str:
 def place(args: argparse.Namespace) -> Place:
     """Return where jobs run."""
     out = args.out / TIMED if getattr(args, "timing", False) else args.out
-    return Place(ROOT, out, hash_of, args.sample, args.data, None if ROOT == own_files() else own_files())
+    return Place(ROOT, out, compute_hash, args.sample, args.data, None if ROOT == own_files() else own_files())
 
 
 def setup(args: argparse.Namespace) -> Setup:
@@ -229,7 +229,7 @@ def experiments(args: argparse.Namespace) -> dict[str, Experiment]:
         keys = every.keys()  # else nothing is done, and `list` needs no torch_geometric, which takes seconds
     for key in keys:
         part = with_published(every[key], *folders("published"))
-        every[key] = with_choices(part, ranges, out, hash_of, getattr(args, "sample", False))
+        every[key] = with_choices(part, ranges, out, compute_hash, getattr(args, "sample", False))
     return with_members(every)
 
 
@@ -248,7 +248,7 @@ def select_tables(args: argparse.Namespace) -> Iterator[tuple[Experiment, dict[s
     from graphgps_kmip.report.result_table import experiment_tables
 
     every, printed = experiments(args), load_printed(*folders("printed"))
-    options = (ROOT / args.out, hash_of, args.sample, args.published)
+    options = (ROOT / args.out, compute_hash, args.sample, args.published)
     for experiment in [select(every, key) for key in args.ids]:
         yield experiment, experiment_tables(experiment, every, printed, *options)
 

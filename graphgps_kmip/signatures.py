@@ -33,7 +33,7 @@ def options(component: Callable[..., Any], supplied: Collection[str] = ()) -> di
 
 
 @functools.cache
-def rules_of(component: Callable[..., Any]) -> dict[str, Rule]:
+def read_rules(component: Callable[..., Any]) -> dict[str, Rule]:
     """Return the rules that annotations declare for a component's arguments, ``k: Annotated[int, Range(1)] = 10``."""
     rules = {}
     for name, hint in _hints(component, include_extras=True).items():
@@ -49,7 +49,7 @@ def check_arguments(component: Callable[..., Any], arguments: Mapping[str, Any])
     Raises:
         InputError: the first value that is not allowed, by the name of its argument.
     """
-    for name, rule in rules_of(component).items():
+    for name, rule in read_rules(component).items():
         if name in arguments and (why := refusal(rule, arguments[name])):
             raise InputError(f"{name}: {why}")
 

@@ -78,14 +78,14 @@ def distance(args: argparse.Namespace) -> None:
 
     content, values = _measure_runs(args, measure)
     groups = by_layer(values[:, :-1])
-    samples = {name: of_group[..., -1:] for name, of_group in groups.items()}
+    samples = {name: group[..., -1:] for name, group in groups.items()}
     content["reference"] = {
-        name: {key: curve[0] for key, curve in spread(of_group).items()} for name, of_group in samples.items()
+        name: {key: curve[0] for key, curve in spread(group).items()} for name, group in samples.items()
     }
     later = samples.get("others", samples["first"]).flatten().tolist()
     content["cells"] = {"distance of N(0, I) samples to full attention": {"value": later}}
     groups |= {"gaussian": values[:, -1:]}
-    parts = {name: of_group[..., :-1].chunk(len(orders), -1) for name, of_group in groups.items()}
+    parts = {name: group[..., :-1].chunk(len(orders), -1) for name, group in groups.items()}
     if args.public_order:
         content["public_order"] = _groups({name: curves[1] for name, curves in parts.items()})
     write_json(args.out, content | {"groups": _groups({name: curves[0] for name, curves in parts.items()})})
@@ -177,13 +177,13 @@ def _measure_runs(
         for number, graph in selected.items():
             heads = collect_heads(run.model, batch_of([graph], args.split).to(args.device))
             heads.append(gaussian_heads(heads[0], number))
-            rows.append(torch.stack([measure(of_layer, content["k"]).cpu() for of_layer in heads]))
+            rows.append(torch.stack([measure(layer_heads, content["k"]).cpu() for layer_heads in heads]))
         return content, torch.stack(rows)
 
 
 def _groups(values: dict[str, Tensor]) -> dict[str, Any]:
-    heads = {name: {"heads": of_group.double().mean(0).tolist()} for name, of_group in values.items()}
-    return {name: spread(of_group) | heads[name] for name, of_group in values.items()}
+    heads = {name: {"heads": group.double().mean(0).tolist()} for name, group in values.items()}
+    return {name: spread(group) | heads[name] for name, group in values.items()}
 
 
 def key_counts(max_keys: int, points: int, *further: int) -> list[int]:
@@ -211,7 +211,7 @@ def kmip_outputs(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int], order: 
     ends, public = _clamp_counts(counts, k), order == "public"
     if public:
         q, k, v = q.double(), k.double(), v.double()
-    return torch.stack([_outputs_of_head(*head, ends, public) for head in zip(q, k, v, strict=True)])
+    return torch.stack([_attend_head(*head, ends, public) for head in zip(q, k, v, strict=True)])
 
 
 def distance_to_full(q: Tensor, k: Tensor, v: Tensor, counts: Sequence[int], order: str = "descending") -> Tensor:
@@ -279,7 +279,7 @@ def _rank_keys(q: Tensor, k: Tensor, ascending: bool = False) -> Iterator[tuple[
         yield softmax_weight(score, q.size(-1)), index
 
 
-def _outputs_of_head(q: Tensor, k: Tensor, v: Tensor, ends: Tensor, public: bool) -> Tensor:
+def _attend_head(q: Tensor, k: Tensor, v: Tensor, ends: Tensor, public: bool) -> Tensor:
     """Shapes: q and k (N, D), v (N, C), ends (K,); returns (K, N, C)."""
     terms = (ends + public).clamp(max=len(k))  # of the sum that divides the weights
     starts = torch.cat([ends.new_zeros(1), ends[:-1]])  # a bag from each end to the next, of which some are empty
@@ -359,8 +359,8 @@ def spread(values: Tensor) -> dict[str, list[float]]:
     """
     values = values.double()
     alike = values.flatten(0, 2)
-    of_graph = values.mean((1, 2))
-    curves = {"mean": alike.mean(0), "std": alike.std(0, correction=0), "std_graphs": of_graph.std(0, correction=0)}
+    graph_means = values.mean((1, 2))
+    curves = {"mean": alike.mean(0), "std": alike.std(0, correction=0), "std_graphs": graph_means.std(0, correction=0)}
     return {name: [float(f"{number:.6g}") for number in curve.tolist()] for name, curve in curves.items()}
 
 

@@ -25,7 +25,7 @@ PRINTED = (*NAMES.values(), SHARE)
 Cells = dict[str, list[float]]
 
 
-def row_of(rows: Sequence[CategoryRow], sample: bool = False) -> Cells:
+def make_row(rows: Sequence[CategoryRow], sample: bool = False) -> Cells:
     """Return the cells of a row, column -> its number, for categories that are tested completely (sample: in part)."""
     whole = [row for row in rows if (row.tested > 0 if sample else row.tested == row.pairs)]
     cells: Cells = {NAMES[row.category]: [row.distinguished] for row in whole}
@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
     cells = {}
     for name, rows in counted.items():
         print(f"{'SAMPLE, made-up pairs: ' if args.sample else ''}{name}\n{table_text(rows)}\n")
-        cells[name] = {column: cell for column, cell in row_of(rows, args.sample).items() if column in args.columns}
+        cells[name] = {column: cell for column, cell in make_row(rows, args.sample).items() if column in args.columns}
     write_json(args.out, {"cells": cells})
     return 0
 

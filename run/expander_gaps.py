@@ -35,11 +35,11 @@ def row(num_nodes: int, degree: int, seeds: int) -> dict[str, list[float]]:
     for seed in range(seeds):
         values: list[float] = []
 
-        def value_of(edges: np.ndarray, nodes: int, values: list[float] = values) -> float:
+        def compute_value(edges: np.ndarray, nodes: int, values: list[float] = values) -> float:
             values.append(spectral_value(edges, nodes))
             return values[-1]
 
-        draw = {"rng": expander_generator(seed, 0), "max_num_iters": MAX_DRAWS, "expansion": Expansion(value_of)}
+        draw = {"rng": expander_generator(seed, 0), "max_num_iters": MAX_DRAWS, "expansion": Expansion(compute_value)}
         expander_edges(num_nodes, degree, "Hamiltonian", **draw)
         for name, value in (("eigenvalue", max(values)), ("bound", bound), ("draws", len(values))):
             columns[name].append(value)

@@ -86,17 +86,17 @@ def block_attention(
     if not len(q):
         return v
     padded, mask = to_padded(torch.cat([q, k, v], dim=1).flatten(1), blocks.context)
-    of_blocks = padded.unflatten(2, (3, *q.shape[1:])).permute(2, 0, 3, 1, 4)  # 3 of (T, H, W, D)
+    qkv_blocks = padded.unflatten(2, (3, *q.shape[1:])).permute(2, 0, 3, 1, 4)  # 3 of (T, H, W, D)
     at, seen = _keys(blocks, key_blocks, mask)
     if cpu_can_run(v, q.size(0) * seen[0].numel()) or triton_sparse_attention.can_run(v):
-        index, score = _slots(*of_blocks[:2].detach(), blocks, at, seen)
+        index, score = _slots(*qkv_blocks[:2].detach(), blocks, at, seen)
         out = sparse_attention(q, k, v, index, score)
     else:
         head = torch.arange(q.size(1), device=q.device)[:, None]
-        keys, values = (part[at, head].flatten(2, 3) for part in of_blocks[1:])  # (T, H, S * W, D)
-        out = scaled_dot_product_attention(of_blocks[0], keys, values, _show_padding(seen.flatten(2)[:, :, None]))
+        keys, values = (part[at, head].flatten(2, 3) for part in qkv_blocks[1:])  # (T, H, S * W, D)
+        out = scaled_dot_product_attention(qkv_blocks[0], keys, values, _show_padding(seen.flatten(2)[:, :, None]))
         out = from_padded(out.transpose(1, 2).flatten(2), blocks.context).view_as(q)
-    outer = _first_and_last(of_blocks[0], k, v, context, blocks, last)
+    outer = _first_and_last(qkv_blocks[0], k, v, context, blocks, last)
     block, place = _places(blocks)
     for which, number in enumerate((torch.zeros_like(last), last)):  # no scatter: a graph of one block is both
         outermost = (blocks.place == number[blocks.graph])[block]

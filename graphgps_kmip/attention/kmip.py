@@ -243,8 +243,8 @@ def diverse_keys(index: Tensor, score: Tensor, k: Tensor, num_keys: int, weight:
     with torch.autocast(k.device.type, enabled=False):  # it would round the cosines
         slots = [_choose(part, scores / math.sqrt(k.size(-1)), direction, num_keys, weight) for part, scores in pairs]
     slot = torch.cat(slots, dim=1)
-    taken = slot.clamp(min=0)
-    return (index.gather(2, taken).masked_fill(slot < 0, -1), score.gather(2, taken).masked_fill(slot < 0, -torch.inf))
+    place = slot.clamp(min=0)
+    return (index.gather(2, place).masked_fill(slot < 0, -1), score.gather(2, place).masked_fill(slot < 0, -torch.inf))
 
 
 def _choose(index: Tensor, logit: Tensor, direction: Tensor, num_keys: int, weight: float) -> Tensor:

@@ -103,12 +103,12 @@ class PerformerAttention(nn.Module):
         q, k, v = (split_heads(linear(x), self.num_heads) for linear in (self.query, self.key, self.value))
         wide = torch.promote_types(q.dtype, torch.float32)
         with torch.autocast(x.device.type, enabled=False):  # the sums may have very many terms
-            out = self._by_chunks(q.to(wide), k.to(wide), v.to(wide), context)  # (N, H, D)
+            out = self._attend_chunks(q.to(wide), k.to(wide), v.to(wide), context)  # (N, H, D)
         return out.flatten(1).to(q.dtype)
 
     extra_repr = partialmethod(describe, "dim_head", "num_features")
 
-    def _by_chunks(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
+    def _attend_chunks(self, q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> Tensor:
         if q.device.type != "cpu" or not context.num_graphs:
             return self._attend(q, k, v, context)
         out, ptr, first = [], context.ptr.tolist(), 0
@@ -126,11 +126,11 @@ class PerformerAttention(nn.Module):
         total, weight = linear_attention(q, k, v, context)
         return total / weight
 
-    def _features(self, x: Tensor, stabiliser_of: Callable[[Tensor], Tensor]) -> Tensor:
+    def _features(self, x: Tensor, choose_stabiliser: Callable[[Tensor], Tensor]) -> Tensor:
         """Return features of x (N, H, D), (N, H, F), without the factor 1 / sqrt(F), which the quotient cancels."""
         x = x / x.size(-1) ** 0.25
         projected, half_norm = x @ self.projection.to(x.dtype).mT, x.square().sum(-1, keepdim=True) / 2
-        return torch.exp(projected - half_norm - stabiliser_of(projected.amax(-1, keepdim=True))) + EPS
+        return torch.exp(projected - half_norm - choose_stabiliser(projected.amax(-1, keepdim=True))) + EPS
 
 
 def max_per_graph(values: Tensor, context: GraphContext) -> Tensor:
@@ -176,7 +176,7 @@ def linear_attention(q: Tensor, k: Tensor, v: Tensor, context: GraphContext) -> 
 
     Shapes: q and k (N, H, F), v (N, H, D); returns (N, H, D) and (N, H, 1). Gradients flow to all three.
     """
-    tiles = Tiles.of_uneven(context, TILE)
+    tiles = Tiles.split_uneven(context, TILE)
     q, k = (to_padded(features.flatten(1), tiles.context)[0].unflatten(2, k.shape[1:]) for features in (q, k))
     v = pad(v, (0, 1), value=1.0)  # the last channel sums the products themselves; of padding it is 0
     v = to_padded(v.flatten(1), tiles.context)[0].unflatten(2, v.shape[1:])  # (T, W, H, D + 1); q, k (T, W, H, F)

@@ -117,7 +117,7 @@ class SimplifiedL2Attention(nn.Module):
         qkv = self.heads.project(x)
         key_bias = self.heads.key_bias(qkv.chunk(3, 1)[1])
         if self.window > 0:
-            return self.heads.out(self._in_window(qkv, key_bias, context, dropout))
+            return self.heads.out(self._attend_window(qkv, key_bias, context, dropout))
         theta, phi = state[0] if state else SharedPairs([self])(context)[0]
         options = {"scale": self.heads.scale, "key_bias": key_bias, "theta": theta, "phi": phi, "dropout": dropout}
         out = self.heads.out(pair_attention(qkv, context, self.num_heads, **options))
@@ -139,7 +139,7 @@ class SimplifiedL2Attention(nn.Module):
             )
         return attr
 
-    def _in_window(self, qkv: Tensor, key_bias: Tensor | None, context: GraphContext, dropout: float) -> Tensor:
+    def _attend_window(self, qkv: Tensor, key_bias: Tensor | None, context: GraphContext, dropout: float) -> Tensor:
         attr, rows = self._pair_attr(context), window_pairs(context, self.window)
         q, k, v = qkv.unflatten(1, (3, self.num_heads, -1)).unbind(1)
         pairs = self.pair(attr[rows])

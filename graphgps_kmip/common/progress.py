@@ -54,8 +54,8 @@ class BatchProgress:
             self.bar.n = self.count
             self.bar.set_postfix_str(text)
         else:
-            of_total = f" of {total:,}" if total else ""
-            log.info("%s: batch %s%s, %s", self.title, f"{self.count:,}", of_total, text)
+            total_text = f" of {total:,}" if total else ""
+            log.info("%s: batch %s%s, %s", self.title, f"{self.count:,}", total_text, text)
 
     def __enter__(self) -> BatchProgress:
         return self

@@ -90,7 +90,7 @@ def rename_parameters(
         names: of the code that wrote it.
         path: the file, for the error.
         left: pattern of our names that keep their tensors, whatever the file has for them.
-        constants: `constants_of` our model; where the file holds them, they must be equal.
+        constants: of our model, by `list_constants`; where the file holds them, they must be equal.
 
     Raises:
         CheckpointError: names what is left over, missing or of another shape, and constants that differ.
@@ -115,7 +115,7 @@ def rename_parameters(
     return result
 
 
-def constants_of(model: nn.Module) -> State:
+def list_constants(model: nn.Module) -> State:
     """Return the buffers that a model keeps out of its state: published constants, which are not learned."""
     saved = model.state_dict().keys()
     return {name: value for name, value in model.named_buffers() if name not in saved}

@@ -95,15 +95,15 @@ class PaddedPerformerAttention(PerformerAttention):
         x, context = with_padding(x, context)
         return super().attend(x, context)[context.real]
 
-    def _by_chunks(self, q: Tensor, k: Tensor, v: Tensor, context: PaddedContext) -> Tensor:
-        return super()._by_chunks(q, k, v.masked_fill(~context.real[:, None, None], 0.0), context)
+    def _attend_chunks(self, q: Tensor, k: Tensor, v: Tensor, context: PaddedContext) -> Tensor:
+        return super()._attend_chunks(q, k, v.masked_fill(~context.real[:, None, None], 0.0), context)
 
 
 class DetachedPerformerAttention(PerformerAttention):
     """Performer whose gradient takes the stabilisers for constants: the quirk ``performer_detached_stabiliser``."""
 
-    def _features(self, x: Tensor, stabiliser_of: Callable[[Tensor], Tensor]) -> Tensor:
-        return super()._features(x, lambda largest: stabiliser_of(largest).detach())
+    def _features(self, x: Tensor, choose_stabiliser: Callable[[Tensor], Tensor]) -> Tensor:
+        return super()._features(x, lambda largest: choose_stabiliser(largest).detach())
 
 
 class PaddedDetachedPerformerAttention(PaddedPerformerAttention, DetachedPerformerAttention):
@@ -170,7 +170,7 @@ class FirstRowGINE(GINE):
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return new node features, and the edge features as they are."""
-        return self.inner(self._with_messages(x[1].expand_as(x), x, edge_index, edge_attr, encoding)), edge_attr
+        return self.inner(self._add_messages(x[1].expand_as(x), x, edge_index, edge_attr, encoding)), edge_attr
 
 
 class MixedHeadsAttention(SampledEdgeAttention):
@@ -292,7 +292,7 @@ def raw_spectral_value(edges: np.ndarray, num_nodes: int) -> float:
 
 # Expander graphs of Exphormer's code, the quirk ``exphormer_raw_expander``: loops and repeated edges stay, in the order
 # of the draw, the test's degrees count loops, and its bound is that of the setting, also for graphs of few nodes.
-RAW = Expansion(raw_spectral_value, degree_of=lambda degree, _: degree, simplify=lambda edges, _: edges)
+RAW = Expansion(raw_spectral_value, choose_degree=lambda degree, _: degree, simplify=lambda edges, _: edges)
 
 
 def with_every_edge_reversed(graph: Data) -> Data:

@@ -77,15 +77,15 @@ def summarize(dataset: GraphDataset, record: DatasetRecord) -> Summary:
         check_graph(graph, where)
         y = label_rows(graph, record, where)
         width = {key: columns(graph.get(key), where) for key in ("x", "edge_attr")}
-        dim_out = _dim_out_of(y, record, where)
+        dim_out = _count_outputs(y, record, where)
         if record.task_type not in CLASSES:
             _check_targets(y, record, where)
         if record.task_type != "classification":
             width["y"] = dim_out
         elif record.features is None:
             labels = torch.cat([labels, y.flatten().unique()]).unique()
-        for key, number_of in width.items():
-            check_width(key, (number_of, where), widths.setdefault(key, (number_of, where)))
+        for key, size in width.items():
+            check_width(key, (size, where), widths.setdefault(key, (size, where)))
         if dim_out > outputs:
             outputs, largest = dim_out, where
         nodes.append(graph.num_nodes)
@@ -247,7 +247,7 @@ def _check_targets(labels: Tensor, record: DatasetRecord, where: str) -> None:
         )
 
 
-def _dim_out_of(labels: Tensor, record: DatasetRecord, where: str) -> int:
+def _count_outputs(labels: Tensor, record: DatasetRecord, where: str) -> int:
     if record.task_type not in CLASSES:
         return labels.size(1)
     wrong = labels[~((labels >= 0) & (labels.long().to(labels.dtype) == labels))]  # NaN fails >= 0

@@ -102,8 +102,8 @@ def _draw_by_numpy(draw: _Draw, ids: Tensor) -> None:
         u = uniform_numbers(state[node], place)
         key = u if draw.how == "uniform" else negative_log(u) / (score + EPS)
     smallest = np.sort(np.lexsort((key, node))[place < k])  # sorted by node, `place` is the rank of a key
-    taken = np.minimum(degree, k)
-    rank = np.arange(len(smallest)) - np.repeat(taken.cumsum() - taken, taken)
+    counts = np.minimum(degree, k)
+    rank = np.arange(len(smallest)) - np.repeat(counts.cumsum() - counts, counts)
     out = ids.numpy()
     out[begin[node[smallest]] + rank] = edge[smallest]
     if draw.repeat:

@@ -89,7 +89,7 @@ class OrderedGraphs(Sequence[Data]):
     def __getitem__(self, index: int) -> Data:
         graph = self.graphs[index]
         order = node_order(graph, self.kind, self.seed, index % len(self.graphs))
-        part = part_of(graph, order, torch.arange(graph.num_edges))
+        part = select_part(graph, order, torch.arange(graph.num_edges))
         part.node_id = order  # so that predictions name nodes as the data does
         return part
 
@@ -211,7 +211,7 @@ def edges_among(edges: InEdges, nodes: Tensor, num_nodes: int) -> Tensor:
     return ids[member[edges.source[ids]]]
 
 
-def part_of(graph: Data, nodes: Tensor, edges: Tensor) -> Data:
+def select_part(graph: Data, nodes: Tensor, edges: Tensor) -> Data:
     """Return a graph of some nodes and edges, with their rows of every attribute.
 
     Further sets of pairs (``*_edge_index``, ``pair_index``) keep those inside the nodes.

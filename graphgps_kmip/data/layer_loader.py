@@ -190,20 +190,20 @@ def with_sources(rows: Tensor, source: Tensor, num_nodes: int) -> tuple[Tensor, 
         return _append_by_sorting(rows, source)
     num_words, most = -(-num_nodes // WORD), len(rows) + len(source)
     bits, rank = torch.zeros(num_words, dtype=torch.long), torch.empty(num_words, dtype=torch.long)
-    row_of, all_rows, place = rows.new_empty(most), rows.new_empty(most), torch.empty_like(source)
+    row_numbers, all_rows, place = rows.new_empty(most), rows.new_empty(most), torch.empty_like(source)
     count_rows = load(*KERNEL).layer_rows
     count_rows.restype, long = ctypes.c_int64, ctypes.c_int64
     count = count_rows(
         *(pointer(rows), long(len(rows)), pointer(source), long(len(source)), long(num_words)),
-        *map(pointer, (bits, rank, row_of, all_rows, place)),
+        *map(pointer, (bits, rank, row_numbers, all_rows, place)),
     )
     return all_rows[:count].clone(), place
 
 
 def _append_by_sorting(rows: Tensor, source: Tensor) -> tuple[Tensor, Tensor]:
     nodes, inverse = torch.cat([rows, source]).unique(return_inverse=True)
-    row_of = torch.full_like(nodes, -1)
-    row_of[inverse[: len(rows)]] = torch.arange(len(rows))
-    new = row_of < 0
-    row_of[new] = torch.arange(len(rows), len(nodes))
-    return torch.cat([rows, nodes[new]]), row_of[inverse[len(rows) :]]
+    row_numbers = torch.full_like(nodes, -1)
+    row_numbers[inverse[: len(rows)]] = torch.arange(len(rows))
+    new = row_numbers < 0
+    row_numbers[new] = torch.arange(len(rows), len(nodes))
+    return torch.cat([rows, nodes[new]]), row_numbers[inverse[len(rows) :]]

@@ -19,7 +19,7 @@ from torch_geometric.data import Batch, Data
 from graphgps_kmip.data.dataset import SPLITS, GraphDataset
 from graphgps_kmip.data.dataset_info import summarize
 from graphgps_kmip.data.dataset_record import LEVELS, DatasetRecord
-from graphgps_kmip.data.graph_changes import InEdges, edges_among, part_of, partition
+from graphgps_kmip.data.graph_changes import InEdges, edges_among, partition, select_part
 from graphgps_kmip.errors import InputError, UserError
 
 FULL_BATCH = "full_batch"
@@ -94,18 +94,18 @@ def take_induced(source: Source, nodes: np.ndarray, rng: np.random.Generator) ->
 
 def draw_neighbors(source: Source, nodes: np.ndarray, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Add in-neighbours of the newest nodes, hop by hop, drawn without replacement, and the edges that were drawn."""
-    taken = newest = torch.from_numpy(nodes)
+    reached = newest = torch.from_numpy(nodes)
     member = torch.zeros(source.graph.num_nodes, dtype=torch.bool)
-    member[taken] = True
+    member[reached] = True
     drawn = []
     for size in source.sampling.neighbor_sizes:
         ids, count = source.edges.of(newest)
-        drawn.append(ids if size < 0 else ids[_draw_of_each(count, size, rng)])
+        drawn.append(ids if size < 0 else ids[_draw_from_each(count, size, rng)])
         sources = source.edges.source[drawn[-1]]
         newest = sources[~member[sources]].unique()
         member[newest] = True
-        taken = torch.cat([taken, newest])
-    return taken, torch.cat(drawn)
+        reached = torch.cat([reached, newest])
+    return reached, torch.cat(drawn)
 
 
 # Name -> plan of an epoch: (source, generator or None) -> nodes of each batch that count; and how a batch is made:
@@ -119,7 +119,7 @@ SAMPLERS: dict[str, tuple[Plan, Grow]] = {
 }
 
 
-def _draw_of_each(count: Tensor, size: int, rng: np.random.Generator) -> Tensor:
+def _draw_from_each(count: Tensor, size: int, rng: np.random.Generator) -> Tensor:
     group = torch.arange(len(count)).repeat_interleave(count)
     order = torch.from_numpy(np.lexsort((rng.random(len(group)), group.numpy())))  # shuffled inside each group
     rank = torch.arange(len(group)) - (count.cumsum(0) - count)[group]
@@ -230,8 +230,8 @@ class NodeLoader(NodeBatchLoader):
         return [nodes for nodes in self.plan(self.source, rng) if mask[nodes].any()]
 
     def _make(self, epoch: int, number: int, nodes: np.ndarray) -> Data:
-        taken, edges = self.grow(self.source, nodes, np.random.default_rng((self.seed, epoch, number)))
-        part = part_of(self.graph, taken, edges)
+        reached, edges = self.grow(self.source, nodes, np.random.default_rng((self.seed, epoch, number)))
+        part = select_part(self.graph, reached, edges)
         part[self.mask] = part[self.mask].clone()
         part[self.mask][len(nodes) :] = False
         return Batch.from_data_list([part])
@@ -273,7 +273,7 @@ class NodeSubgraphs(Sequence[Data]):
         node = range(len(self))[index]  # counts from the end, too
         nodes = self._ball(node)
         fewest = min(self.edges, key=lambda edges: int((edges.first[nodes + 1] - edges.first[nodes]).sum()))
-        part = part_of(self.graph, nodes, edges_among(fewest, nodes, len(self)))
+        part = select_part(self.graph, nodes, edges_among(fewest, nodes, len(self)))
         part.y, part.target_mask = self.y[node : node + 1], nodes == node
         return part
 

@@ -82,14 +82,14 @@ def table_graphs(tables: dict[str, np.ndarray], one_way: bool) -> Iterator[Data]
     targets = None if labels is None or texts else _labels(labels)  # once: the table is as long as the data set
     index = torch.from_numpy(tables.pop("edge").astype(np.int64)).T  # (2, E)
     tensors = {name: _labels(table) if "label" in name else torch.from_numpy(table) for name, table in tables.items()}
-    of_edges = [name for name in tensors if name.startswith("edge")]
+    edge_names = [name for name in tensors if name.startswith("edge")]
     for number, (node, edge) in enumerate(zip(nodes.cumsum(), edges.cumsum(), strict=True)):
         rows = slice(int(edge - edges[number]), int(edge))
         graph = Data(num_nodes=int(nodes[number]), edge_index=index[:, rows])
         if not one_way:
             graph.edge_index = torch.stack([index[:, rows], index[:, rows].flip(0)], dim=2).reshape(2, -1)
         for name, values in tensors.items():
-            if name in of_edges:
+            if name in edge_names:
                 graph[KEYS.get(name, name)] = values[rows].repeat_interleave(1 if one_way else 2, dim=0)
             else:
                 graph[KEYS.get(name, name)] = values[int(node - nodes[number]) : int(node)]

@@ -161,17 +161,17 @@ def encoded(
         return dataset
     workers = num_workers or cores()
     digests, sizes = _look(dataset, sorted({name for encoding in encodings for name in encoding.reads}), workers)
-    taken = {name: "the data set" for name in (dataset.graphs[0].keys() if len(dataset) else ())}
+    sources = {name: "the data set" for name in (dataset.graphs[0].keys() if len(dataset) else ())}
     columns: dict[str, Column] = {}
     for encoding in encodings:
         compute = partial(_compute_all, dataset, encoding, sizes, workers)
         data = {name: digests[name] for name in ("num_nodes", *encoding.reads)}
         settings = dict(encoding.settings)
         key = {"encoding": encoding.name, "version": encoding.version, "settings": settings, "data": data}
-        new = _in_memory(compute()) if folder is None else _load_or_compute(folder, key, compute)
-        if both := sorted(set(new) & set(taken)):
-            raise InputError(f"{encoding.name}: its attribute {both[0]} comes from {taken[both[0]]} already")
-        taken |= dict.fromkeys(new, encoding.name)
+        new = _join_packs(compute()) if folder is None else _load_or_compute(folder, key, compute)
+        if both := sorted(set(new) & set(sources)):
+            raise InputError(f"{encoding.name}: its attribute {both[0]} comes from {sources[both[0]]} already")
+        sources |= dict.fromkeys(new, encoding.name)
         columns |= new
     return dataset.with_graphs(EncodedGraphs(dataset.graphs, columns))
 
@@ -232,7 +232,7 @@ class Column:
         return Column, (self.values, self.shapes)
 
 
-def _in_memory(packs: Iterable[Packed]) -> dict[str, Column]:
+def _join_packs(packs: Iterable[Packed]) -> dict[str, Column]:
     packs = list(packs)
     names = packs[0] if packs else ()
     return {name: Column(*map(np.concatenate, zip(*(pack[name] for pack in packs), strict=True))) for name in names}

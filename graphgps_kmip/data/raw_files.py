@@ -292,18 +292,18 @@ def _process(record: DatasetRecord, root: str | Path, load: Callable[[str], Any]
 
 
 def _load_processed(record: DatasetRecord, root: str | Path, load: Callable[[str], Loaded]) -> Loaded:
-    made = processed_folder(record, root)
+    processed = processed_folder(record, root)
     try:
-        for file in made.rglob("*.pt"):
+        for file in processed.rglob("*.pt"):
             check_archive(file)
         with weights_only():
             return load(str(Path(root).expanduser().absolute() / record.raw.home))
     except Exception as error:
         if not _is_unnamed_damage(error) and not isinstance(error, FileNotFoundError):
             raise
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(processed, ignore_errors=True)
         raise DataError(
-            f"{record.title}: {made} is damaged ({damage_reason(error)}) and was removed: start again, it is made anew"
+            f"{record.title}: {processed} is damaged ({damage_reason(error)}) and was removed: start again"
         ) from error
 
 
@@ -313,17 +313,19 @@ def _is_unnamed_damage(error: Exception) -> bool:
 
 def _raw_files(folder: Path, raw: RawFiles) -> list[Path]:
     paths = []
-    made = Path(raw.processed).name  # at any depth: sets that share raw files are side by side (ZINC: subset, full)
+    processed = Path(
+        raw.processed
+    ).name  # at any depth: sets that share raw files are side by side (ZINC: subset, full)
     for place, names, files in os.walk(folder, followlinks=True):  # large data are often a link
-        names[:] = sorted(name for name in names if not name.startswith((".", made)))
+        names[:] = sorted(name for name in names if not name.startswith((".", processed)))
         paths += [Path(place, name) for name in sorted(files) if not name.startswith(".") and ".damaged-" not in name]
     return paths
 
 
 def _move_into_place(folder: Path, stage: Path, raw: RawFiles) -> None:
-    made, final = stage / raw.processed, folder / raw.processed
-    made.mkdir(parents=True, exist_ok=True)  # a class without a processing step
-    (made / STAMP).write_text(json.dumps({"made_from": _fingerprint(folder, raw)}) + "\n")
+    processed, final = stage / raw.processed, folder / raw.processed
+    processed.mkdir(parents=True, exist_ok=True)  # a class without a processing step
+    (processed / STAMP).write_text(json.dumps({"made_from": _fingerprint(folder, raw)}) + "\n")
     if (final / STAMP).exists():
         os.replace(final, folder / HIDDEN / "replaced")  # removed with the hidden folder
     elif final.exists():
@@ -331,7 +333,7 @@ def _move_into_place(folder: Path, stage: Path, raw: RawFiles) -> None:
         os.replace(final, aside)
         log.warning("%s was not made by this package and is not used; it was renamed to %s", final, aside)
     final.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(made, final)
+    os.replace(processed, final)
 
 
 def _is_current(folder: Path, raw: RawFiles) -> bool:

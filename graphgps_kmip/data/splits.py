@@ -58,10 +58,10 @@ def random_split(
         val_share = val_share / (val_share + test_share)
         val, test = train_test_split(rest, train_size=val_share, random_state=seed, stratify=rest_labels)
     except ValueError as error:
-        of_each = "" if labels is None else " of each class"
+        class_text = "" if labels is None else " of each class"
         raise InputError(
             f"dataset.split: {num:,} samples cannot be divided into {list(fractions)}: each part needs one or more"
-            f"{of_each}: give more samples, or your own split"
+            f"{class_text}: give more samples, or your own split"
         ) from error
     return Splits(*(torch.from_numpy(np.sort(part)) for part in (train, val, test)))
 
@@ -85,10 +85,10 @@ def fold_split(num: int, folds: int, index: int, labels: Sequence[int] | Tensor 
     try:
         parts = [test for _, test in kind(folds, shuffle=True, random_state=FOLD_SEED).split(np.zeros(num), labels)]
     except ValueError as error:
-        of_each = "" if labels is None else " of each class"
+        class_text = "" if labels is None else " of each class"
         raise InputError(
             f"dataset.split_mode: {num:,} samples cannot be divided into {folds} folds: each fold needs one or more"
-            f"{of_each}: take fewer folds"
+            f"{class_text}: take fewer folds"
         ) from error
     test, val = parts[index], parts[(index + 1) % folds]
     train = np.setdiff1d(np.arange(num), np.concatenate([test, val]))

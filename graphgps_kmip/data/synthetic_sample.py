@@ -102,8 +102,8 @@ class _Author:
         symbols, owner = values.copy(), np.arange(len(shape.unit))
         symbols[shape.beacon] = self.plan.values + beacon
         if self.plan.carrier == "structure":  # as many pendant nodes as the value, at a beacon 6, 10, 14, ...
-            of_beacon = BEACON_MIN + BEACON_STEP * (symbols - self.plan.values)
-            shape, owner = with_pendants(shape, np.where(symbols < self.plan.values, symbols, of_beacon))
+            beacon_leaves = BEACON_MIN + BEACON_STEP * (symbols - self.plan.values)
+            shape, owner = with_pendants(shape, np.where(symbols < self.plan.values, symbols, beacon_leaves))
         derived = self.featurize is not None
         graph = with_features(self.rng, self.record.features, self.plan, shape, symbols[owner], derived)
         if derived:
@@ -170,10 +170,10 @@ class Plan:
         graphs = 1 if single else max(MIN_GRAPHS, min(MAX_GRAPHS, size.graphs, int(MAX_EDGES / (degree * nodes))))
         inner = nodes
         if carrier == "structure":  # so that about `nodes` are there with the pendant ones
-            of_beacon = BEACON_MIN + BEACON_STEP * (values - 1) / 2
-            inner = max(8, round((nodes - of_beacon) / (1 + (values - 1) / 2)))
+            beacon_leaves = BEACON_MIN + BEACON_STEP * (values - 1) / 2
+            inner = max(8, round((nodes - beacon_leaves) / (1 + (values - 1) / 2)))
             if single:  # each leaf has one
-                inner = round(nodes * UNIT / (UNIT + LEAVES + of_beacon))
+                inner = round(nodes * UNIT / (UNIT + LEAVES + beacon_leaves))
         return cls(graphs, inner, nodes - inner, degree, directed, neighbors, values, carrier)
 
 
@@ -241,11 +241,11 @@ def with_pendants(shape: Shape, counts: np.ndarray) -> tuple[Shape, np.ndarray]:
     return Shape(edges, shape.beacon, shape.body[owner], shape.unit[owner]), owner
 
 
-def _more_edges(rng: np.random.Generator, nodes: np.ndarray, taken: np.ndarray, number: int) -> np.ndarray:
-    """Return up to ``number`` edges between ``nodes`` in random directions, none twice and none that is ``taken``."""
+def _more_edges(rng: np.random.Generator, nodes: np.ndarray, edges: np.ndarray, number: int) -> np.ndarray:
+    """Return up to ``number`` edges between ``nodes`` in random directions, none twice and none of ``edges``."""
     first, second = np.triu_indices(len(nodes), 1)
     pairs = np.stack([nodes[first], nodes[second]])
-    low, high = np.sort(taken, axis=0)
+    low, high = np.sort(edges, axis=0)
     base = 1 + max(nodes.max(), high.max())
     pairs = pairs[:, ~np.isin(pairs[0] * base + pairs[1], low * base + high)]
     pairs = pairs[:, rng.permutation(pairs.shape[1])[: max(0, number)]]

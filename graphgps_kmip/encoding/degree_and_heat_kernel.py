@@ -71,11 +71,11 @@ def local_degree_profile(edge_index: Tensor, num_nodes: int) -> Tensor:
     """
     row, column = edge_index
     degree = out_degrees(edge_index, num_nodes).double()
-    reduce_of = partial(scatter, index=row, dim_size=num_nodes)
+    reduce_rows = partial(scatter, index=row, dim_size=num_nodes)
     successors = degree[column]  # (E,)
-    mean = reduce_of(successors, reduce="mean")
-    deviation = reduce_of((successors - mean[row]).square(), reduce="mean").sqrt()
-    minimum, maximum = (reduce_of(successors, reduce=kind) for kind in ("min", "max"))
+    mean = reduce_rows(successors, reduce="mean")
+    deviation = reduce_rows((successors - mean[row]).square(), reduce="mean").sqrt()
+    minimum, maximum = (reduce_rows(successors, reduce=kind) for kind in ("min", "max"))
     return torch.stack([degree, minimum, maximum, mean, deviation], dim=1)
 
 

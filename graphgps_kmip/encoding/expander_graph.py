@@ -95,13 +95,13 @@ class Expansion:
     """What is tested of a draw, and what becomes of its edges; the defaults are what `expander_edges` says.
 
     Args:
-        value_of (callable, optional): (edges, N) -> the value that is tested; None is `spectral_value`.
-        degree_of (callable, optional): (degree asked for, N) -> that whose `spectral_bound` the value must reach.
+        compute_value (callable, optional): (edges, N) -> the value that is tested; None is `spectral_value`.
+        choose_degree (callable, optional): (degree asked for, N) -> that whose `spectral_bound` the value must reach.
         simplify (callable, optional): (edges, N) -> edges; edges hold both directions, as often as they were drawn.
     """
 
-    value_of: Callable[[np.ndarray, int], float] | None = None
-    degree_of: Callable[[int, int], int] = used_degree
+    compute_value: Callable[[np.ndarray, int], float] | None = None
+    choose_degree: Callable[[int, int], int] = used_degree
     simplify: Callable[[np.ndarray, int], np.ndarray] = _simplify
 
 
@@ -136,14 +136,14 @@ def expander_edges(
         return torch.from_numpy(np.stack(np.nonzero(~np.eye(num_nodes, dtype=bool))))
     if check_spectrum and num_nodes > TEST_AT_MOST:
         LOG.info("expander of %d nodes: more than %d are not tested", num_nodes, TEST_AT_MOST)
-    bound = spectral_bound(expansion.degree_of(degree, num_nodes))
+    bound = spectral_bound(expansion.choose_degree(degree, num_nodes))
     tested = check_spectrum and bound > 0 and num_nodes <= TEST_AT_MOST  # of degree 1 everything passes
-    value_of = expansion.value_of or spectral_value
+    compute_value = expansion.compute_value or spectral_value
     best, best_value = None, -np.inf
     for _ in range(max_num_iters):
         start, end = ALGORITHMS[algorithm](num_nodes, used_degree(degree, num_nodes), rng)
         edges = np.stack([np.concatenate([start, end]), np.concatenate([end, start])])
-        value = value_of(edges, num_nodes) if tested else np.inf
+        value = compute_value(edges, num_nodes) if tested else np.inf
         if best is None or value > best_value:
             best, best_value = edges, value
         if value >= bound:

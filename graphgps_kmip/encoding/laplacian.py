@@ -56,10 +56,10 @@ def laplacian_eigenpairs(
     Raises:
         InputError: num_nodes < 1, or an edge to a node that does not exist.
     """
-    return laplacian_eigenpairs_of([(edge_index, num_nodes)], max_freqs, laplacian_norm)[0]
+    return compute_eigenpairs([(edge_index, num_nodes)], max_freqs, laplacian_norm)[0]
 
 
-def laplacian_eigenpairs_of(
+def compute_eigenpairs(
     graphs: Sequence[tuple[Tensor, int]], max_freqs: int = 10, laplacian_norm: str = "sym"
 ) -> list[tuple[Tensor, Tensor]]:
     """Return `laplacian_eigenpairs` of every graph (edge_index, num_nodes), small graphs of one size at once."""
@@ -140,7 +140,7 @@ class EigenvectorEncoding(NodeEncoding):
 
 def _eigenpairs(graphs: Sequence[Data], settings: Mapping[str, Any]) -> list[tuple[Tensor, Tensor]]:
     edges = [(graph.edge_index, graph.num_nodes) for graph in graphs]
-    return laplacian_eigenpairs_of(edges, settings["max_freqs"], settings["laplacian_norm"])
+    return compute_eigenpairs(edges, settings["max_freqs"], settings["laplacian_norm"])
 
 
 @register("encoding", "LapPE")

@@ -25,7 +25,7 @@ from graphgps_kmip.encoding.feature_encoders import read_features
 from graphgps_kmip.errors import ConfigError, InputError
 from graphgps_kmip.ranges import HEADS, NATURAL, SOME_LAYERS, Default, Registered, refusal
 from graphgps_kmip.registry import Spec, lookup, named
-from graphgps_kmip.signatures import options, rules_of
+from graphgps_kmip.signatures import options, read_rules
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -358,7 +358,7 @@ def with_options(base: Any, changes: Mapping[str, Any], group: str, **outside: A
     if not isinstance(changes, Mapping):
         raise ConfigError(f"{group}: expected a group of options, {', '.join(option_defaults(base))}, got {changes!r}")
     base = base() if isinstance(base, type) else base
-    defaults, rules, values = options(type(base)), rules_of(type(base)), {}
+    defaults, rules, values = options(type(base)), read_rules(type(base)), {}
     for key, value in changes.items():
         if key not in defaults:
             raise ConfigError(f"{group}.{key}: unknown option.{suggest(key, defaults)}")
@@ -385,7 +385,7 @@ def option_defaults(base: Any) -> dict[str, Any]:
 def option_keys(base: Any) -> dict[str, Any]:
     """Return key below the config group -> default, with its rule where it has one; those of groups inside it too."""
     base = base() if isinstance(base, type) else base
-    rules, keys = rules_of(type(base)), {}
+    rules, keys = read_rules(type(base)), {}
     for name, value in option_defaults(base).items():
         if isinstance(value, dict):
             keys |= {f"{name}.{key}": default for key, default in option_keys(getattr(base, name)).items()}

@@ -177,7 +177,7 @@ def batched_rrwp(edge_index: Tensor, ptr: Tensor, walks: RRWP) -> tuple[Tensor, 
             f"{largest**2 * walks.pair_bytes / 2**30:.1f} GiB, the limit is {GRAPH_BYTES / 2**30:g} GiB: lower "
             f"{GROUP}.ksteps, or train on smaller subgraphs (train.sampler)"
         )
-    graph = _graphs_of_nodes(edge_index, ptr)
+    graph = _find_graphs(edge_index, ptr)
     first_pair = list(accumulate((size**2 for size in sizes), initial=0))
     values = torch.empty(first_pair[-1], walks.num_channels, dtype=walks.dtype, device=ptr.device)
     degrees = ptr.new_zeros(len(graph), dtype=torch.long)
@@ -196,7 +196,7 @@ def batched_rrwp(edge_index: Tensor, ptr: Tensor, walks: RRWP) -> tuple[Tensor, 
     return values, degrees
 
 
-def _graphs_of_nodes(edge_index: Tensor, ptr: Tensor) -> Tensor:
+def _find_graphs(edge_index: Tensor, ptr: Tensor) -> Tensor:
     """Return the graph of each node, (N,), after a check of the edges."""
     graph = torch.arange(len(ptr) - 1, device=ptr.device).repeat_interleave(ptr.diff())
     if not edge_index.numel():
@@ -275,12 +275,12 @@ def sparse_rrwp(edge_index: Tensor, ptr: Tensor, walks: RRWP) -> tuple[Tensor, T
 
     Shapes: edge_index (2, E), ptr (B + 1,) -> values (P, C); pairs (2, P), query first, ascending; degrees (N,) int64.
     """
-    of_edge = _graphs_of_nodes(edge_index, ptr)[edge_index[0]]
+    edge_graph = _find_graphs(edge_index, ptr)[edge_index[0]]
     values = [torch.empty(0, walks.num_channels, dtype=walks.dtype, device=ptr.device)]
     pairs, degrees = [ptr.new_empty(2, 0)], [ptr.new_empty(0)]
     for number, (first, last) in enumerate(zip(ptr[:-1].tolist(), ptr[1:].tolist(), strict=True)):
         size, num_values = last - first, 0
-        row, column, count = _adjacency_entries(edge_index[:, of_edge == number] - first, size, walks)
+        row, column, count = _adjacency_entries(edge_index[:, edge_graph == number] - first, size, walks)
         steps = [_transposed_step(row, column, count, size, walks)]
         if walks.dual_direction:
             steps.append(_transposed_step(column, row, count, size, walks))
@@ -320,7 +320,7 @@ def _transposed_step(row: Tensor, column: Tensor, count: Tensor, num_nodes: int,
 
 
 def _near_pairs(queries: Tensor, steps: list[Tensor], num_nodes: int, walks: RRWP) -> tuple[Tensor, Tensor]:
-    channels = _channels_of_queries(queries, steps, num_nodes, walks)
+    channels = _compute_channels(queries, steps, num_nodes, walks)
     nearest = list(islice(channels, walks.k_hop + 1))  # they decide which pairs are near
     query, key = (sum(nearest) > 0).T.nonzero(as_tuple=True)  # query by query
     columns = [channel[key, query] for channel in nearest]
@@ -329,7 +329,7 @@ def _near_pairs(queries: Tensor, steps: list[Tensor], num_nodes: int, walks: RRW
     return torch.stack([queries[query], key]), torch.stack(columns, dim=1)
 
 
-def _channels_of_queries(queries: Tensor, steps: list[Tensor], num_nodes: int, walks: RRWP) -> Iterator[Tensor]:
+def _compute_channels(queries: Tensor, steps: list[Tensor], num_nodes: int, walks: RRWP) -> Iterator[Tensor]:
     """Yield each channel of some queries, transposed: (N, Q)."""
     start = torch.zeros(num_nodes, len(queries), dtype=walks.dtype, device=queries.device)
     start[queries, torch.arange(len(queries), device=queries.device)] = 1

@@ -22,7 +22,7 @@ from graphgps_kmip.errors import InputError, ManifestError
 from graphgps_kmip.experiments.experiment_spec import Experiment, Training
 from graphgps_kmip.experiments.job_runner import Setup, run_jobs
 from graphgps_kmip.experiments.jobs import Place, training_job
-from graphgps_kmip.experiments.run_status import HashOf, Key, State, Status, read_failure, run_or_published
+from graphgps_kmip.experiments.run_status import ComputeHash, Key, State, Status, read_failure, run_or_published
 from graphgps_kmip.experiments.search_space import (
     Choice,
     Ranges,
@@ -40,7 +40,7 @@ TRIALS = 30
 NAMED = 15  # trainings that a message lists
 ENDED = (State.DONE, State.FAILED, State.DIVERGED)
 Run = tuple[Training, int]  # one seed of a training
-StatusOf = Callable[[Training, int], Status]
+ReadStatus = Callable[[Training, int], Status]
 Runner = Callable[[list[Run]], list[Status]]  # runs what is not finished, returns the statuses in the order of the runs
 
 
@@ -71,7 +71,7 @@ class TriedChoice(NamedTuple):
     @property
     def scores(self) -> list[float | None]:
         """Return the validation score of each run, larger is better; None of one that failed."""
-        return [score_of(status) for status in self.statuses]
+        return [read_score(status) for status in self.statuses]
 
     @property
     def ended(self) -> bool:
@@ -99,14 +99,14 @@ class SearchOutcome(NamedTuple):
     finished: bool
 
 
-def list_trials(search: Search, status_of: StatusOf, number: int, engine: str = EQUAL) -> list[TriedChoice]:
+def list_trials(search: Search, read_status: ReadStatus, number: int, engine: str = EQUAL) -> list[TriedChoice]:
     """Return the trials of a search, also those that have not run, as far as they follow from those that ended.
 
     All have the first seed of the search; when these ended, the best `Tuning.keep` of them have the other seeds, too.
 
     Args:
         search (Search): What is searched.
-        status_of (callable): Status of one seed's run.
+        read_status (callable): Status of one seed's run.
         number (int): Trials, but of ``linear``.
         engine (str, optional): ``random``, ``tpe`` or ``linear``. (default: ``"random"``)
     """
@@ -114,7 +114,7 @@ def list_trials(search: Search, status_of: StatusOf, number: int, engine: str = 
     def make_trial(choice: Choice, seeds: int) -> TriedChoice:
         trainings = [search.trial(choice, place) for place in range(seeds)]
         runs = [(training, training.seeds[0]) for training in trainings]
-        return TriedChoice(choice, runs, [status_of(*run) for run in runs])
+        return TriedChoice(choice, runs, [read_status(*run) for run in runs])
 
     trials: list[TriedChoice] = []
     while all(trial.ended for trial in trials):
@@ -202,32 +202,32 @@ def run_search(
     batches = {number: next(search) for number, search in enumerate(steps)}
     while batches:
         runs = {(training.folder, seed): (training, seed) for batch in batches.values() for training, seed in batch}
-        status_of = dict(zip(runs, runner(list(runs.values())), strict=True))
+        statuses = dict(zip(runs, runner(list(runs.values())), strict=True))
         for number, batch in list(batches.items()):
             try:
-                batches[number] = steps[number].send([status_of[training.folder, seed] for training, seed in batch])
+                batches[number] = steps[number].send([statuses[training.folder, seed] for training, seed in batch])
             except StopIteration as stop:
                 outcomes[number] = stop.value
                 del batches[number]
     return [outcomes[number] for number in range(len(steps))]
 
 
-def runner_of(
+def make_runner(
     place: Place, setup: Setup, stream: TextIO | None = None, published: Mapping[Key, Status] | None = None
 ) -> Runner:
     """Return what runs the trainings of a search: those that are neither finished nor published, on this machine."""
 
     def run(runs: list[Run]) -> list[Status]:
         out, options = place.root / place.out, {"sample": place.sample}
-        statuses = [run_or_published(published or {}, *run, out, place.hash_of, **options) for run in runs]
-        taken = ["published" in status.record for status in statuses]
-        if any(taken):
-            print(f"{sum(taken)} of {len(runs)} runs are published ones, and not trained again", file=stream)
-        jobs = [training_job(training, seed, place) for training, seed in runs]
-        run_jobs([job for job, elsewhere in zip(jobs, taken, strict=True) if not elsewhere], setup, stream)
-        return [
-            status if elsewhere else job.status() for job, status, elsewhere in zip(jobs, statuses, taken, strict=True)
+        statuses = [run_or_published(published or {}, *run, out, place.compute_hash, **options) for run in runs]
+        jobs = [
+            None if "published" in status.record else training_job(*run, place)
+            for run, status in zip(runs, statuses, strict=True)
         ]
+        if count := jobs.count(None):
+            print(f"{count} of {len(runs)} runs are published ones, and not trained again", file=stream)
+        run_jobs([job for job in jobs if job], setup, stream)
+        return [job.status() if job else status for job, status in zip(jobs, statuses, strict=True)]
 
     return run
 
@@ -238,23 +238,23 @@ def _run_steps(
     """Yield the runs to wait for, get their statuses, and return the outcome."""
     ended: dict[tuple[str, int], Status] = {}  # as seen in this session: what failed in an earlier one may be repeated
 
-    def status_of(training: Training, seed: int) -> Status:
+    def read_status(training: Training, seed: int) -> Status:
         return ended.get((training.folder, seed), Status(State.MISSING, log, {}))
 
     def end(line: str, finished: bool = False) -> SearchOutcome:
         return SearchOutcome(f"{search.training.folder}: {line}", log, finished)
 
-    asked: list[Run] = []
+    previous: list[Run] = []
     while True:
-        trials = list_trials(search, status_of, number, engine)
-        runs = [run for trial in trials for run in trial.runs if status_of(*run).state is State.MISSING]
-        if not runs or runs == asked:  # of these others run all, and have not ended once more
+        trials = list_trials(search, read_status, number, engine)
+        runs = [run for trial in trials for run in trial.runs if read_status(*run).state is State.MISSING]
+        if not runs or runs == previous:  # of these others run all, and have not ended once more
             break
-        asked = runs
+        previous = runs
         for (training, seed), status in zip(runs, (yield runs), strict=True):
             if status.state in ENDED:
                 ended[training.folder, seed] = status
-        _write_log(log, search, engine, trials := list_trials(search, status_of, number, engine))
+        _write_log(log, search, engine, trials := list_trials(search, read_status, number, engine))
     if runs:
         return end(f"{len(runs)} trials are not finished: start the search again to go on")
     record = make_record(search, trials)
@@ -307,11 +307,11 @@ def _write_log(
 
 
 def _describe_end(status: Status) -> str:
-    error = "its score is no number" if status.state is State.DONE and score_of(status) is None else status.error
+    error = "its score is no number" if status.state is State.DONE and read_score(status) is None else status.error
     return f"{status.state}: {error}" if error else f"{status.state}"
 
 
-def score_of(status: Status) -> float | None:
+def read_score(status: Status) -> float | None:
     """Return the validation score, its sign changed where smaller is better; None if the run failed or it is NaN."""
     if status.state is not State.DONE:
         return None
@@ -340,7 +340,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def with_choices(
-    experiment: Experiment, ranges: Ranges, out: Path, hash_of: HashOf, sample: bool = False
+    experiment: Experiment, ranges: Ranges, out: Path, compute_hash: ComputeHash, sample: bool = False
 ) -> Experiment:
     """Return an experiment whose models are tuned alike with the settings that its finished searches chose.
 
@@ -351,7 +351,7 @@ def with_choices(
         experiment (Experiment): As written, with its published runs (`with_published`).
         ranges (Ranges): See `load_ranges`.
         out (Path): Root of the results, with the trials run here.
-        hash_of (callable): Config hash of a command line.
+        compute_hash (callable): Config hash of a command line.
         sample (bool, optional): On sample data, of which nothing is published. (default: ``False``)
     """
     if "tuning" not in ranges.get(experiment.id, {}):
@@ -359,19 +359,19 @@ def with_choices(
     trainings, searched = {training.folder: training for training in experiment.trainings}, {}
     for search in searches(experiment, ranges):
         for published in ({}, experiment.published):
-            status_of = partial(run_or_published, published, out=out, hash_of=hash_of, sample=sample)
-            if record := _read_search(search, status_of, sample):
+            read_status = partial(run_or_published, published, out=out, compute_hash=compute_hash, sample=sample)
+            if record := _read_search(search, read_status, sample):
                 final = search.finals(record.choice)[0]
                 trainings[search.training.folder], searched[final.folder] = final, record
                 break
     return dataclasses.replace(experiment, trainings=tuple(trainings.values()), searched=searched)
 
 
-def _read_search(search: Search, status_of: StatusOf, sample: bool) -> SearchRecord | None:
+def _read_search(search: Search, read_status: ReadStatus, sample: bool) -> SearchRecord | None:
     """Return the record of a search with as many trials as its ranges say; samples may have fewer."""
     most = search.tuning.trials
     records = (
-        make_record(search, list_trials(search, status_of, n)) for n in range(most, 0 if sample else most - 1, -1)
+        make_record(search, list_trials(search, read_status, n)) for n in range(most, 0 if sample else most - 1, -1)
     )
     return next(filter(None, records), None)
 

@@ -16,7 +16,14 @@ from graphgps_kmip.common.near_misses import near_misses, suggest
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments.experiment_spec import Command, Experiment, Need, Training, as_word
 from graphgps_kmip.experiments.manifest import check_value, find, select
-from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status, run_or_published, run_status
+from graphgps_kmip.experiments.run_status import (
+    ComputeHash,
+    State,
+    Status,
+    command_status,
+    run_or_published,
+    run_status,
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +32,7 @@ class Place:
 
     root: Path  # the working directory, in which every job is started
     out: Path  # root of the results, absolute or below `root`, as command lines shall name it
-    hash_of: HashOf
+    compute_hash: ComputeHash
     sample: bool = False  # everything on sample data or small sizes, in a root of its own
     data: Path | None = None  # dataset.dir of all trainings; None: that of their configs
     # Folder that holds main.py and run/: a checkout, or one inside an installed package; None: they are below `root`.
@@ -91,8 +98,8 @@ def training_job(training: Training, seed: int, place: Place, experiment: str = 
         label=" ".join([*([experiment] if experiment else []), *training.point.values(), f"seed {seed}"]),
         arguments=(*place.script("main.py"), *argv),
         path=training.run_dir(seed, out, place.sample),
-        key=lambda: place.hash_of(training.arguments(seed, place.out, place.sample)),
-        check=lambda: run_status(training, seed, out, place.hash_of, place.sample),
+        key=lambda: place.compute_hash(training.arguments(seed, place.out, place.sample)),
+        check=lambda: run_status(training, seed, out, place.compute_hash, place.sample),
     )
 
 
@@ -140,7 +147,7 @@ def plan_jobs(
     """
     trainings: list[tuple[int, Job]] = []
     commands: list[Job] = []
-    where = (place.root / place.out, place.hash_of, False, place.sample)
+    where = (place.root / place.out, place.compute_hash, False, place.sample)
     for key in dict.fromkeys(keys):
         part = narrow_by_option(select(experiments, key), only, seeds)
         trainings += [
@@ -227,7 +234,7 @@ def with_needs(jobs: Sequence[Job]) -> list[Job]:
 def with_pending_needs(jobs: Sequence[Job]) -> list[Job]:
     """Return the jobs, each after what it needs; what only a finished command would need is left out."""
     ordered: dict[Path, Job] = {}
-    asked = {job.path for job in jobs}
+    paths = {job.path for job in jobs}
     pending: set[Path] = set()
 
     def visit(job: Job) -> None:
@@ -235,7 +242,7 @@ def with_pending_needs(jobs: Sequence[Job]) -> list[Job]:
             return
         done = job.status().state is State.DONE
         for need in job.needs:
-            if not done or need.path in asked:
+            if not done or need.path in paths:
                 visit(need)
         ordered[job.path] = job
         if not done or any(need.path in pending for need in job.needs):

@@ -23,7 +23,7 @@ from graphgps_kmip.results.run_record import examine_record, is_finished
 
 # Arguments of main.py -> the config hash that its record will have. Reading a config needs GraphGym, which only gym/
 # knows: the callers pass this function in.
-HashOf = Callable[[list[str]], str]
+ComputeHash = Callable[[list[str]], str]
 
 TIMED = "timing"  # folder below the root of the results: the runs of `run --timing`
 HEAD = ("id", "done", "sample", "hours", "memory", "card", "what it is, and what it makes")
@@ -61,10 +61,10 @@ class Status:
     error: str = ""  # why it failed, or what is damaged, one line
 
 
-def run_status(training: Training, seed: int, out: Path, hash_of: HashOf, sample: bool = False) -> Status:
+def run_status(training: Training, seed: int, out: Path, compute_hash: ComputeHash, sample: bool = False) -> Status:
     """Return the status of one seed's run."""
     path = training.run_dir(seed, out, sample)
-    return _read_status(path, lambda: hash_of(training.arguments(seed, out, sample)))
+    return _read_status(path, lambda: compute_hash(training.arguments(seed, out, sample)))
 
 
 def command_status(command: Command, experiment: Experiment, out: Path, sample: bool = False) -> Status:
@@ -138,7 +138,7 @@ def run_or_published(
     training: Training,
     seed: int,
     out: Path,
-    hash_of: HashOf,
+    compute_hash: ComputeHash,
     timed: bool = False,
     sample: bool = False,
 ) -> Status:
@@ -149,15 +149,15 @@ def run_or_published(
         training (Training): Whose run it is.
         seed (int): Of the run.
         out (Path): Root of the results.
-        hash_of (callable): Config hash of a command line.
+        compute_hash (callable): Config hash of a command line.
         timed (bool, optional): Of ``run --timing``. (default: ``False``)
         sample (bool, optional): On sample data, of which nothing is published. (default: ``False``)
     """
     out = out / TIMED if timed else out
-    here, elsewhere = run_status(training, seed, out, hash_of, sample), None
+    here, elsewhere = run_status(training, seed, out, compute_hash, sample), None
     if here.state is not State.DONE and not sample:
         elsewhere = published.get(Key(training.folder, seed, timed))
-    same = elsewhere and elsewhere.record["config_hash"] == hash_of(training.arguments(seed, out))
+    same = elsewhere and elsewhere.record["config_hash"] == compute_hash(training.arguments(seed, out))
     return elsewhere if same else here
 
 
@@ -187,27 +187,28 @@ class Extent:
     sampled: int  # finished as samples
 
 
-def statuses(experiment: Experiment, out: Path, hash_of: HashOf, sample: bool = False) -> dict[Path, Status]:
+def statuses(experiment: Experiment, out: Path, compute_hash: ComputeHash, sample: bool = False) -> dict[Path, Status]:
     """Return folder -> status of every run and command."""
-    runs = [run_status(row, seed, out, hash_of, sample) for row in experiment.trainings for seed in row.seeds]
+    runs = [run_status(row, seed, out, compute_hash, sample) for row in experiment.trainings for seed in row.seeds]
     commands = [command_status(command, experiment, out, sample) for command in experiment.commands.values()]
     return {status.path: status for status in [*runs, *commands]}
 
 
-def extent(experiment: Experiment, out: Path, hash_of: HashOf) -> Extent:
+def extent(experiment: Experiment, out: Path, compute_hash: ComputeHash) -> Extent:
     """Count the runs of an experiment."""
     real, sample = (
-        Counter(status.state for status in statuses(experiment, out, hash_of, kind).values()) for kind in (False, True)
+        Counter(status.state for status in statuses(experiment, out, compute_hash, kind).values())
+        for kind in (False, True)
     )
     failed = real[State.FAILED] + real[State.DIVERGED]
     return Extent(real.total(), real[State.DONE], failed, sample[State.DONE])
 
 
-def experiment_table(experiments: Iterable[Experiment], extent_of: Callable[[Experiment], Extent], width: int) -> str:
+def experiment_table(experiments: Iterable[Experiment], read_extent: Callable[[Experiment], Extent], width: int) -> str:
     """Return a table with a row for each experiment: how much is done, what it costs, and what it is."""
     rows = [HEAD]
     for experiment, costs in _describe_costs(experiments):
-        reached = extent_of(experiment)
+        reached = read_extent(experiment)
         done = f"{reached.done}/{reached.needed}" + (f" ({reached.failed} failed)" if reached.failed else "")
         rows.append((experiment.id, done, f"{reached.sampled}", *costs))
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD) - 1)]

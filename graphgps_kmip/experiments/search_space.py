@@ -272,7 +272,7 @@ def _fits(training: Training, where: Mapping[str, Any]) -> bool:
     return all(point.get(axis) in map(str, values) for axis, values in where.items())
 
 
-def coordinate_search(space: Space, score_of: Mapping[str, float | None]) -> list[Choice]:
+def coordinate_search(space: Space, scores: Mapping[str, float | None]) -> list[Choice]:
     """Return what to try next: the default, each value of one factor at a time, then the best values together.
 
     Sections H.3 and H.4 of the k-MIP paper. The best value of a factor is that of the largest score alone; of equals
@@ -280,15 +280,15 @@ def coordinate_search(space: Space, score_of: Mapping[str, float | None]) -> lis
 
     Args:
         space (Space): What is searched.
-        score_of (Mapping): Tag of each trial that ended -> its score, larger is better; None if it failed.
+        scores (Mapping): Tag of each trial that ended -> its score, larger is better; None if it failed.
 
     Returns:
         Choices of no trial that ended; empty at the end.
     """
 
     def best_value(factor: Factor) -> str:
-        scores = {value: score_of.get(space.tag(space.default | {factor.name: value})) for value in factor.values}
-        return max([factor.default, *scores], key=lambda value: -math.inf if scores[value] is None else scores[value])
+        tried = {value: scores.get(space.tag(space.default | {factor.name: value})) for value in factor.values}
+        return max([factor.default, *tried], key=lambda value: -math.inf if tried[value] is None else tried[value])
 
     first = [space.default] + [
         space.default | {factor.name: value}
@@ -296,9 +296,9 @@ def coordinate_search(space: Space, score_of: Mapping[str, float | None]) -> lis
         for value in factor.values
         if value != factor.default
     ]
-    missing = [choice for choice in first if space.tag(choice) not in score_of]
+    missing = [choice for choice in first if space.tag(choice) not in scores]
     together = {factor.name: best_value(factor) for factor in space.factors}
-    return missing or ([] if space.tag(together) in score_of else [together])
+    return missing or ([] if space.tag(together) in scores else [together])
 
 
 def draw_choices(

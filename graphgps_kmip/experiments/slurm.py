@@ -79,13 +79,13 @@ def run_on_slurm(jobs: Sequence[Job], place: Place, args: argparse.Namespace) ->
     flags += ["--seeds", str(args.seeds)] if args.seeds else []
     script = ["run/reproduce.py"] if place.shipped is None else ["-m", "graphgps_kmip.reproduce"]
 
-    def worker_of(job: Job) -> Worker:
+    def make_worker(job: Job) -> Worker:
         if args.nodes:  # torchrun's flag for a module is --module
             argv = ("--module", *job.arguments[1:]) if job.arguments[0] == "-m" else job.arguments
             return Worker(argv, place.root, args.gpus_per_node)
         return Worker([*script, "run", *args.ids, "--job", str(job.path.relative_to(out)), *flags], place.root)
 
-    submit(jobs, worker_of, folder, options, args.slurm_dry_run)
+    submit(jobs, make_worker, folder, options, args.slurm_dry_run)
 
 
 def parse_options(texts: Sequence[str], nodes: int | None = None, gpus: int | None = None) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def group_jobs(jobs: Sequence[Job]) -> list[list[Job]]:
 
 def submit(
     jobs: Sequence[Job],
-    worker_of: Callable[[Job], Worker],
+    make_worker: Callable[[Job], Worker],
     folder: Path,
     options: Mapping[str, Any],
     dry_run: bool = False,
@@ -138,7 +138,7 @@ def submit(
 
     Args:
         jobs (Sequence): Those asked for.
-        worker_of (Callable): What runs one job alone.
+        make_worker (Callable): What runs one job alone.
         folder (Path): For submitit's own files.
         options (Mapping): Of `parse_options`.
         dry_run (bool, optional): Whether this is a dry run. (default: ``False``)
@@ -159,7 +159,7 @@ def submit(
             continue
         try:
             with executor.batch():
-                sent = [executor.submit(worker_of(job)) for job in group]
+                sent = [executor.submit(make_worker(job)) for job in group]
         except _import_submitit().core.utils.FailedJobError as error:
             raise ManifestError(f"--slurm: sbatch failed: {error}") from error
         ids |= {job.path: handle.job_id for job, handle in zip(group, sent, strict=True)}

@@ -127,7 +127,7 @@ def is_distinguished(t2: float, t2_reliability: float) -> bool:
 def run_to_file(
     test: PairTest,
     pairs: Sequence[int],
-    graphs_of: Callable[[int], PairGraphs],
+    read_graphs: Callable[[int], PairGraphs],
     path: Path,
     num_workers: int = 1,
     tell: Callable[[Result], None] = lambda _result: None,
@@ -137,14 +137,14 @@ def run_to_file(
     Args:
         test (PairTest): How pairs are tested.
         pairs (Sequence[int]): Numbers of the pairs.
-        graphs_of (callable): Number of a pair -> its graphs.
+        read_graphs (callable): Number of a pair -> its graphs.
         path (Path): The file, JSON lines; a new one is made.
         num_workers (int, optional): As of `run_pairs`. (default: ``1``)
         tell (callable, optional): Called with each new result. (default: nothing)
     """
     results = resume_results(path, test.settings)
     missing = [pair for pair in pairs if pair not in results]
-    for result in run_pairs(test, missing, graphs_of, num_workers):
+    for result in run_pairs(test, missing, read_graphs, num_workers):
         with open(path, "ab") as file:  # on disk before the next pair
             file.write(_to_lines([result]))
             file.flush()
@@ -155,12 +155,12 @@ def run_to_file(
 
 
 def run_pairs(
-    test: PairTest, pairs: Sequence[int], graphs_of: Callable[[int], PairGraphs], num_workers: int = 1
+    test: PairTest, pairs: Sequence[int], read_graphs: Callable[[int], PairGraphs], num_workers: int = 1
 ) -> Iterator[Result]:
     """Yield the result of each pair as soon as it is there, from `num_workers` processes; see `run_to_file`."""
 
     def work(pair: int) -> Result:
-        return run_pair(test, pair, graphs_of(pair))
+        return run_pair(test, pair, read_graphs(pair))
 
     return (result for _, result in as_done("BREC pairs", work, pairs, num_workers))
 

@@ -298,7 +298,7 @@ def try_model(model: Model, pair: Pair, encodings: tuple[Encoding, Encoding], ro
 
 def spread(colouring: Colouring, outputs: list[Tensor]) -> float:
     """Return the largest difference between outputs of nodes of one colour, in any of the graphs."""
-    colours = torch.cat([torch.from_numpy(of_graph) for of_graph in colouring.history[-1]])
+    colours = torch.cat([torch.from_numpy(graph_colours) for graph_colours in colouring.history[-1]])
     out, index = torch.cat(outputs), colours[:, None].expand(-1, outputs[0].size(1))
     empty = out.new_zeros(int(colours.max()) + 1, out.size(1))
     highest, lowest = (empty.scatter_reduce(0, index, out, kind, include_self=False) for kind in ("amax", "amin"))
@@ -396,5 +396,5 @@ def _draw_graph_at(name: str, graph: Graph, places: Places) -> dict[str, Any]:
 
 def _describe_test(title: str, colouring: Colouring) -> dict[str, Any]:
     """Return the stable colours: those of different tests are not comparable."""
-    colours = [of_graph.tolist() for of_graph in colouring.history[-1]]
+    colours = [graph_colours.tolist() for graph_colours in colouring.history[-1]]
     return {"test": title, "separated_after": colouring.separated_after(), "colours": colours}

@@ -114,7 +114,7 @@ def save_scores(model: nn.Module, dataset: GraphDataset, level: str, run_dir: Pa
     layers, kinds = collect_scores(model, graph, content["epoch"])
     facts = {
         **graph_facts(graph),
-        "settings": config_hash(cfg, of_run=False),
+        "settings": config_hash(cfg, per_run=False),
         "seed": cfg.seed,
         "epoch": content["epoch"],
         "kinds": ", ".join(kinds),

@@ -39,12 +39,12 @@ from graphgps_kmip.ranges import (
     Registered,
     Rule,
     Text,
-    default_of,
+    read_default,
     refusal,
     whole,
 )
 from graphgps_kmip.registry import Spec, entries, with_groups
-from graphgps_kmip.signatures import rules_of
+from graphgps_kmip.signatures import read_rules
 from graphgps_kmip.train.settings import TrainSettings
 
 NAME = "graphgps_kmip"  # our key in GraphGym's registries without names of their own: config, loader, loss
@@ -168,7 +168,7 @@ def _enter(cfg: CfgNode, defaults: dict[str, Any]) -> None:
         *parents, leaf = key.split(".")
         node = _enter_groups(cfg, parents)
         if not isinstance(node.get(leaf), CfgNode):  # a user's component may have the name of an unread key
-            node[leaf] = copy(default_of(value))
+            node[leaf] = copy(read_default(value))
 
 
 # GraphGym's own keys, whose defaults are in its code. True and False need no rule, `GRAPHGYM_DEFAULTS` has the others.
@@ -228,14 +228,14 @@ class Unruled:
 def rules(cfg: CfgNode) -> dict[str, Rule]:
     """Return the rule of every key of ``cfg``, those of components that a user has registered included."""
     declared = {key: rule for rule, keys in BY_RULE for key in keys.split()}
-    training = rules_of(TrainSettings)
+    training = read_rules(TrainSettings)
     declared |= {f"{group}.{name}": training.get(name) for group, names in TRAINING_KEYS.items() for name in names}
     defaults = GRAPHGYM_DEFAULTS | DEFAULTS | FAULTS
     for spec in entries("encoding").values():
         defaults |= {f"{spec.group}.{key}": entry for key, entry in option_keys(spec.component).items()}
     declared |= {key: entry.rule for key, entry in defaults.items() if isinstance(entry, Default)}
     for spec in with_groups():
-        declared |= {f"{spec.group}.{name}": rule for name, rule in rules_of(spec.component).items()}
+        declared |= {f"{spec.group}.{name}": rule for name, rule in read_rules(spec.component).items()}
     return {key: declared.get(key) or (FLAG if isinstance(value, bool) else Unruled()) for key, value in flatten(cfg)}
 
 

@@ -27,13 +27,13 @@ SEARCHED = frozenset({"gnn.dim_inner", "gt.dim_hidden", "graphormer.embed_dim", 
 OF_A_RUN = frozenset({"seed", "dataset.split_index"})
 
 
-def config_hash(cfg: CfgNode, of_run: bool = True) -> str:
+def config_hash(cfg: CfgNode, per_run: bool = True) -> str:
     """Return 12 hex digits over all settings that are no defaults, and over the text of the user's own modules.
 
-    With ``of_run`` False, seed and split do not count: one hash for all runs of an experiment, which may be averaged.
+    With ``per_run`` False, seed and split do not count: one hash for all runs of an experiment, which may be averaged.
     """
     settings = hashed_settings(cfg)
-    if not of_run:
+    if not per_run:
         settings = {key: value for key, value in settings.items() if key not in OF_A_RUN}
     return hash_settings(settings, cfg.custom_modules)
 

@@ -42,7 +42,7 @@ from graphgps_kmip.gym.data_loading import (
     stand_in,
 )
 from graphgps_kmip.gym.estimator_runs import make_scores, scores_line
-from graphgps_kmip.gym.network_building import build_model, plan_of, with_facts, with_width
+from graphgps_kmip.gym.network_building import build_model, make_plan, with_facts, with_width
 from graphgps_kmip.gym.parameter_count import describe
 from graphgps_kmip.gym.planned_runs import configured, load_settings, planned_runs, set_out_dir
 from graphgps_kmip.gym.pretrained import load_parameters
@@ -111,7 +111,7 @@ def run_experiment(
     load_settings(file, argv)
     runs = planned_runs(repeat)
     fabric = fabric or launch(overwrite)
-    out_dir, experiment = set_out_dir(file), config_hash(cfg, of_run=False)
+    out_dir, experiment = set_out_dir(file), config_hash(cfg, per_run=False)
     summary = (out_dir, cfg.metric_best, cfg.metric_agg, experiment)
     for number, run in enumerate(runs, start=1):
         parts = loaders = optimizer = scheduler = train = None  # or the run before would keep its memory
@@ -182,8 +182,8 @@ def assemble() -> Parts:
         look_up(table, name, key)
     config = with_width(with_facts(cfg, info, facts))
     current_task(info.dim_out), current_settings()  # their mistakes, too, must show before a folder is touched
-    refuse_unread_recipe(plan_of(config))
-    warn_of_unread_settings(plan_of(config))
+    refuse_unread_recipe(make_plan(config))
+    warn_of_unread_settings(make_plan(config))
     model = build_model(config)
     load_parameters(model)
     return Parts(dataset, info, config, model)

@@ -27,7 +27,7 @@ from graphgps_kmip.gym.graphgym_registries import (
     put_last,
     tolerate_later_packages,
 )
-from graphgps_kmip.gym.network_building import as_layer, build_for_graphgym, graphgym_layers, plan_of
+from graphgps_kmip.gym.network_building import as_layer, build_for_graphgym, graphgym_layers, make_plan
 from graphgps_kmip.gym.train_modes import from_graphgym, loss_and_score, run_mode_of_graphgym, with_options
 from graphgps_kmip.networks.gps_networks import build_branch
 from graphgps_kmip.networks.network_stack import build_encoder, build_head, composed_names, edge_encoder, node_encoder
@@ -61,7 +61,7 @@ def register_all() -> None:
 def _enter(spec: Spec) -> None:
     if spec.kind in GRAPHGYM_REGISTRIES:
         for name in (spec.name, *spec.aliases):
-            offer(GRAPHGYM_REGISTRIES[spec.kind], name, _for_graphgym(spec))
+            offer(GRAPHGYM_REGISTRIES[spec.kind], name, _wrap_component(spec))
     if spec.kind in ("attention", "message_passing"):
         for name in (spec.name, *spec.aliases):
             offer(graphgym.layer_dict, name, as_layer(spec, build_branch))
@@ -85,7 +85,7 @@ def _enter_composed_names() -> None:
         registry = GRAPHGYM_REGISTRIES[kind]
         for name in composed_names(kind):
             if name not in OURS.get(id(registry), {}):
-                offer(registry, name, lambda dim, build=build, name=name: build(plan_of(), name, dim))
+                offer(registry, name, lambda dim, build=build, name=name: build(make_plan(), name, dim))
 
 
 def _adopt(registry: dict[Any, Any], key: Any, entry: Any) -> None:
@@ -99,15 +99,15 @@ def _adopt(registry: dict[Any, Any], key: Any, entry: Any) -> None:
         )
 
 
-def _for_graphgym(spec: Spec) -> Callable[..., Any]:
+def _wrap_component(spec: Spec) -> Callable[..., Any]:
     if spec.kind in ("optimizer", "scheduler") and spec.options:
         return with_options(spec)
     forms: dict[str, Callable[..., Any]] = {
         "train_mode": lambda loggers, *arguments: run_mode_of_graphgym(spec.component, *arguments),  # noqa: ARG005
         "network": lambda dim_in, dim_out: build_for_graphgym(spec.name, dim_in, dim_out),
-        "head": lambda dim_in, dim_out: build_head(plan_of(), spec, dim_in, dim_out),
-        "node_encoder": lambda dim: build_encoder(plan_of(), spec, dim),
-        "edge_encoder": lambda dim: build_encoder(plan_of(), spec, dim),
+        "head": lambda dim_in, dim_out: build_head(make_plan(), spec, dim_in, dim_out),
+        "node_encoder": lambda dim: build_encoder(make_plan(), spec, dim),
+        "edge_encoder": lambda dim: build_encoder(make_plan(), spec, dim),
     }
     return forms.get(spec.kind, spec.component)
 

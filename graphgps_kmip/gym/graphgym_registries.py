@@ -44,7 +44,7 @@ def choose_package(network: str) -> bool:
     return is_ours
 
 
-def of_others() -> dict[str, dict[str, Any]]:
+def list_others() -> dict[str, dict[str, Any]]:
     """Return kind -> name -> what GraphGym itself or another package registered: its entries that are not ours."""
     return {
         kind: {name: entry for name, entry in registry.items() if OURS.get(id(registry), {}).get(name) is not entry}

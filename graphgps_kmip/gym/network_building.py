@@ -28,7 +28,7 @@ from graphgps_kmip.common.yaml_files import flatten
 from graphgps_kmip.compat.public_faults import repeat_faults
 from graphgps_kmip.data import DatasetInfo
 from graphgps_kmip.errors import ConfigError
-from graphgps_kmip.gym.graphgym_registries import of_others
+from graphgps_kmip.gym.graphgym_registries import list_others
 from graphgps_kmip.model import GPSModel
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.networks.gps_networks import (
@@ -66,10 +66,10 @@ def with_values(config: CfgNode, values: Mapping[str, Any]) -> CfgNode:
     return changed
 
 
-def with_facts(config: CfgNode, info: DatasetInfo, of_encodings: Mapping[str, int]) -> CfgNode:
+def with_facts(config: CfgNode, info: DatasetInfo, encoding_settings: Mapping[str, int]) -> CfgNode:
     """Return a frozen copy of a config with what GraphGym and its components look for there."""
     facts = {"share.dim_in": info.dim_in, "share.dim_out": info.dim_out, "share.num_splits": 3}
-    return with_values(config, {**of_encodings, **facts, "dataset.edge_dim": info.dim_edge})
+    return with_values(config, {**encoding_settings, **facts, "dataset.edge_dim": info.dim_edge})
 
 
 @contextmanager
@@ -112,7 +112,7 @@ class NetworkModule(nn.Module):
         return self.model(batch)
 
 
-def plan_of(config: CfgNode = cfg, dim_in: int | None = None) -> NetworkPlan:
+def make_plan(config: CfgNode = cfg, dim_in: int | None = None) -> NetworkPlan:
     """Return what the builders of networks read, with the components of other packages, built while `served`."""
 
     def serve(entry: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
@@ -121,7 +121,7 @@ def plan_of(config: CfgNode = cfg, dim_in: int | None = None) -> NetworkPlan:
 
     others = {
         kind: {name: partial(serve, entry) for name, entry in rows.items()} if kind in BUILT else rows
-        for kind, rows in of_others().items()
+        for kind, rows in list_others().items()
     }
     dim_in = config.share.dim_in if dim_in is None else dim_in
     return NetworkPlan(config, dim_in, config.dataset.edge_dim, others)
@@ -129,7 +129,7 @@ def plan_of(config: CfgNode = cfg, dim_in: int | None = None) -> NetworkPlan:
 
 def build_network(name: str, dim_in: int, dim_out: int, config: CfgNode = cfg) -> nn.Module:
     """Return a new network by its name, ``model.type``."""
-    plan = plan_of(config, dim_in)
+    plan = make_plan(config, dim_in)
     entry = look_up(plan.others["network"] | named("network"), name, "model.type")
     if not isinstance(entry, Spec):
         return entry(dim_in=dim_in, dim_out=dim_out)
@@ -139,7 +139,7 @@ def build_network(name: str, dim_in: int, dim_out: int, config: CfgNode = cfg) -
 def build_for_graphgym(name: str, dim_in: int, dim_out: int) -> nn.Module:
     """Return a new network as GraphGym's ``create_model`` asks for it, of the width that the config asks for."""
     config = with_width(cfg)
-    plan = plan_of(config, dim_in)
+    plan = make_plan(config, dim_in)
     refuse_unread_recipe(plan)
     warn_of_unread_settings(plan)
     return build_network(name, dim_in, dim_out, config)
@@ -192,7 +192,7 @@ def _set_width(config: CfgNode, width: int) -> CfgNode:
         values["graphormer.embed_dim"] = width
     if config.model.type in HEADED:
         values["gt.dim_hidden"] = width
-        if config.model.type in GPS and any(row.name == "kMIP" for row in branch_rows(plan_of(config))):
+        if config.model.type in GPS and any(row.name == "kMIP" for row in branch_rows(make_plan(config))):
             values["gt.kmip.dim_val"] = width // config.gt.n_heads
     return with_values(config, values)
 
@@ -295,7 +295,7 @@ def as_layer(spec: Spec, build: Callable[[NetworkPlan, Spec, int], nn.Module]) -
                 f"gnn.layer_type {spec.name} keeps its width, got {layer_config.dim_in} to {dim} columns: set "
                 "gnn.stage_type stack or skipsum, and dataset.node_encoder True or gnn.layers_pre_mp 1"
             )
-        return OnBatch(build(plan_of(), spec, dim), spec.kind == "attention")
+        return OnBatch(build(make_plan(), spec, dim), spec.kind == "attention")
 
     return make
 

@@ -12,7 +12,7 @@ from torch import nn
 from yacs.config import CfgNode
 
 from graphgps_kmip.model.layer_recipe import adds_nothing
-from graphgps_kmip.networks.gps_networks import GPS, norm_of, recipe_of
+from graphgps_kmip.networks.gps_networks import GPS, read_norm, read_recipe
 
 IN_LAYER = re.compile(r"layers\.(\d+)\.")
 BRANCHES = ("local", "attention", "node", "edge")  # lists of modules that differ
@@ -79,33 +79,33 @@ def describe(
 
 def _layers_line(model: nn.Module, config: CfgNode) -> str:
     norms = {"none": "no norms", "batch": "batch norm", "layer": "layer norm", "graph": "graph norm"}
-    recipe = recipe_of(config) if config.model.type != "SingleModel" else replace(recipe_of(config), ffn=False)
+    recipe = read_recipe(config) if config.model.type != "SingleModel" else replace(read_recipe(config), ffn=False)
     bare = {type(module).__name__ for module in model.modules() if adds_nothing(module)}  # whatever the recipe says
     without = "".join(f"; no residual of nodes in {name}" for name in sorted(bare))
     layers = f"{config.gt.layers} of {config.gt.layer_type}"
-    return f"{layers}: {recipe.describe()}; {norms[norm_of(config.gt)]}{without}"
+    return f"{layers}: {recipe.describe()}; {norms[read_norm(config.gt)]}{without}"
 
 
 def parameter_table(model: nn.Module) -> str:
     """Return the parameter count and class of each component, once of layers that are alike, and the sum."""
     network = getattr(model, "model", model)
     once, layers = count_layers(model)
-    outside = [(name, count, _class_of(network, name)) for name, count in once.items()]
+    outside = [(name, count, _name_class(network, name)) for name, count in once.items()]
     rows, heads = [row for row in outside if row[0][:4] != "head"], [row for row in outside if row[0][:4] == "head"]
     start = 0
     for layer, alike in groupby(layers):
         stop = start + len(list(alike))
         name = f"layers.{start}" if stop == start + 1 else f"layers.{start} to layers.{stop - 1}, each"
-        rows.append((name, sum(layer.values()), _class_of(network, f"layers.{start}")))
-        of_layer = network.layers[start]
-        rows += [(f"  {part.partition(' ')[0]}", count, _class_of(of_layer, part)) for part, count in layer.items()]
+        rows.append((name, sum(layer.values()), _name_class(network, f"layers.{start}")))
+        module = network.layers[start]
+        rows += [(f"  {part.partition(' ')[0]}", count, _name_class(module, part)) for part, count in layer.items()]
         start = stop
     total = sum(once.values()) + sum(sum(layer.values()) for layer in layers)
     rows += [*heads, ("total", total, type(network).__name__)]
     return "\n".join(f"{name:<32} {count:>12,}  {text}".rstrip() for name, count, text in rows)
 
 
-def _class_of(parent: nn.Module, component: str) -> str:
+def _name_class(parent: nn.Module, component: str) -> str:
     """Return the class of a component, with its options or the classes in it; an empty text for a bare parameter."""
     path, _, branch = component.partition(" ")
     try:

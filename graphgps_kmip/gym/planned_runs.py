@@ -142,7 +142,7 @@ def adopt_estimator(argv: Sequence[str]) -> None:
         )
     if cfg.spexphormer.estimator:
         with estimator_config(argv):
-            estimator_hash = config_hash(cfg, of_run=False)
+            estimator_hash = config_hash(cfg, per_run=False)
         cfg.spexphormer.estimator_hash = estimator_hash
         return
     splits = cfg.run_multiple_splits
@@ -176,9 +176,11 @@ def planned_hash(argv: list[str], root: Path) -> str:
     if followed:
         settings, modules, _ = _load(argv, root)
         return hash_settings(settings, modules)
-    of_run = {key: int(value) for key, value in pairs if key in OF_A_RUN}
-    others = {key: value for key, value in settings.items() if key not in of_run}
-    return hash_settings(others | {key: value for key, value in of_run.items() if value}, modules)  # 0: the defaults
+    run_settings = {key: int(value) for key, value in pairs if key in OF_A_RUN}
+    others = {key: value for key, value in settings.items() if key not in run_settings}
+    return hash_settings(
+        others | {key: value for key, value in run_settings.items() if value}, modules
+    )  # 0: the defaults
 
 
 _loaded: dict[tuple[Any, ...], tuple[dict[str, Any], list[str], bool]] = {}

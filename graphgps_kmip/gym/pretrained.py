@@ -21,7 +21,7 @@ from graphgps_kmip.compat.key_translation import (
     translate,
     translate_foreign,
 )
-from graphgps_kmip.compat.parameter_renaming import constants_of, read_state, rename_parameters
+from graphgps_kmip.compat.parameter_renaming import list_constants, read_state, rename_parameters
 from graphgps_kmip.compat.ppgt_keys import HEAD_OPTIONS
 from graphgps_kmip.errors import CheckpointError, ConfigError
 from graphgps_kmip.gym.config_defaults import check_ranges
@@ -97,7 +97,7 @@ def load_parameters(model: nn.Module) -> None:
     in_module = any(name.removeprefix("model.").startswith("head.head.") for name in values)  # PPGT's, with a last norm
     head = "head.head." if in_module else "head."
     left = {"left": rf"^{re.escape(head)}"} if new_head else {}
-    full = rename_parameters(state, values, choose_names(state), path, constants=constants_of(model), **left)
+    full = rename_parameters(state, values, choose_names(state), path, constants=list_constants(model), **left)
     model.load_state_dict(full)
     if cfg.pretrained.freeze_main:
         for name, parameter in model.named_parameters():

@@ -31,7 +31,7 @@ from graphgps_kmip.expressivity.brec_protocol import TOTAL, PairTest, Result, ca
 from graphgps_kmip.gym.attention_saving import save_weights
 from graphgps_kmip.gym.config_defaults import TRAINING_KEYS
 from graphgps_kmip.gym.config_hash import config_hash
-from graphgps_kmip.gym.graphgym_registries import has_network, of_others
+from graphgps_kmip.gym.graphgym_registries import has_network, list_others
 from graphgps_kmip.gym.network_building import build_model, served
 from graphgps_kmip.registry import Spec, components, entries, named, register
 from graphgps_kmip.results.run_folder import CONFIG, SPLITS, writing
@@ -140,7 +140,7 @@ def train_mode(config: CfgNode) -> Callable[..., Any]:
 
     def run(loaders: Any, model: nn.Module, optimizer: Any, scheduler: Any, fabric: Fabric) -> Any:
         with served(config):
-            mode = of_others()["train_mode"][name]
+            mode = list_others()["train_mode"][name]
             return mode(create_logger(), loaders, model.to(fabric.device), optimizer, scheduler)
 
     return run
@@ -180,7 +180,7 @@ def custom(
 
 def current_settings() -> TrainSettings:
     """Return the training settings of the config."""
-    notes = {"experiment": config_hash(cfg, of_run=False), "sample": cfg.dataset.sample}
+    notes = {"experiment": config_hash(cfg, per_run=False), "sample": cfg.dataset.sample}
     return TrainSettings(
         **{name: cfg[group][name] for group, names in TRAINING_KEYS.items() for name in names},
         clip_grad_norm=cfg.optim.clip_grad_norm_value if cfg.optim.clip_grad_norm else None,

@@ -152,7 +152,7 @@ def predict(run_dir: str | Path, data_folder: str | Path | None = None) -> pd.Da
         else:
             model = build_model(cfg)  # its file has the facts of the training data
             load_model_state(model, content["model_state"], path)
-            level = _level_of(model)
+            level = _find_level(model)
             datasets, is_labelled = load_new(Path(data_folder), level)
         task = current_task(cfg.share.dim_out)
         rows, score = _predict_rows(model, datasets, level, task, content["epoch"], is_labelled)
@@ -192,7 +192,7 @@ def write_predictions(run_dir: str | Path, data_folder: str | Path | None = None
     return "\n".join(lines)
 
 
-def _level_of(model: nn.Module) -> str:
+def _find_level(model: nn.Module) -> str:
     """Return what the training data of the config has labels for, a key of `LEVELS`, without that data."""
     if cfg.dataset.format != FOLDER:
         return find(cfg.dataset.format, cfg.dataset.name).level
@@ -229,7 +229,7 @@ def _predict_rows(
             numbers = numbers[batch.num_graphs :]
     score, true = torch.cat(accumulator.scores), torch.cat(accumulator.labels)
     rows = {name: torch.cat([part[name] for part in names]).cpu().numpy() for name in names[0]}
-    rows |= _columns_of(task.name, score, true if is_labelled else None)
+    rows |= _make_columns(task.name, score, true if is_labelled else None)
     return rows, accumulator.summary(task, fabric.device) if is_labelled else {}
 
 
@@ -274,7 +274,7 @@ def _name_rows(batch: Batch, level: str, numbers: Tensor, is_divided: bool) -> d
     return {"graph": numbers[graph[nodes]], "node": node_id[nodes]}
 
 
-def _columns_of(task: str, score: Tensor, true: Tensor | None) -> dict[str, np.ndarray]:
+def _make_columns(task: str, score: Tensor, true: Tensor | None) -> dict[str, np.ndarray]:
     """Return labels, predictions and probabilities of all rows; numbered where a row has several of them."""
     probabilities = None
     if task in LINK_TASKS:  # of several columns the first is the logit, the others are ranks

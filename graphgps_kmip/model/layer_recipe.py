@@ -11,7 +11,7 @@ from torch_geometric.nn.models import JumpingKnowledge
 
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.ranges import DROPOUT, NOT_NEGATIVE, Choice, refusal
-from graphgps_kmip.signatures import rules_of
+from graphgps_kmip.signatures import read_rules
 
 NORM_PLACES = ("post", "pre")
 ORDERS = ("parallel", "local_first")
@@ -56,7 +56,7 @@ class LayerRecipe:
     dropout_place: Annotated[str, Choice(("branches", "output"))] = "branches"
 
     def __post_init__(self) -> None:
-        for name, rule in rules_of(LayerRecipe).items():
+        for name, rule in read_rules(LayerRecipe).items():
             if why := refusal(rule, getattr(self, name)):
                 raise InputError(f"recipe.{name}: {why}")
         if self.local_residual_map == "linear" and not (self.local_residual and self.norm_place == "post"):

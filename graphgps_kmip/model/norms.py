@@ -42,16 +42,16 @@ class _Normalise(Function):
         """Shapes: x (N, C); means and scales (B, 1)."""
         wide = x.to(torch.promote_types(x.dtype, torch.float32))
 
-        def mean_of(values: Tensor, count: Tensor | None = None) -> Tensor:
+        def average_nodes(values: Tensor, count: Tensor | None = None) -> Tensor:
             sums = values.new_zeros(num_graphs).index_add_(0, batch, values.sum(dim=1))
             return sums if count is None else (sums / count)[:, None]
 
-        ctx.count = mean_of(torch.ones_like(wide[:, :1])).clamp(min=1) * x.size(1)
-        mean = mean_of(wide, ctx.count)
+        ctx.count = average_nodes(torch.ones_like(wide[:, :1])).clamp(min=1) * x.size(1)
+        mean = average_nodes(wide, ctx.count)
         centred = wide - mean[batch]
-        scale = (mean_of(centred.square(), ctx.count) + EPS).rsqrt()
+        scale = (average_nodes(centred.square(), ctx.count) + EPS).rsqrt()
         ctx.save_for_backward(x, weight, batch, mean, scale)
-        ctx.mean_of = mean_of
+        ctx.average_nodes = average_nodes
         return torch.addcmul(bias, centred.mul_(scale[batch]), weight).to(x.dtype)
 
     @staticmethod
@@ -63,8 +63,8 @@ class _Normalise(Function):
         normal = x.to(mean.dtype).sub(mean[batch]).mul_(scale[batch])
         grad_weight, grad_bias = (grad * normal).sum(dim=0), grad.sum(dim=0)
         grad = grad * weight
-        inner = ctx.mean_of(grad * normal, ctx.count)
-        grad -= ctx.mean_of(grad, ctx.count)[batch]
+        inner = ctx.average_nodes(grad * normal, ctx.count)
+        grad -= ctx.average_nodes(grad, ctx.count)[batch]
         grad = grad.sub_(normal.mul_(inner[batch])).mul_(scale[batch])
         return grad.to(x.dtype), grad_weight.to(weight.dtype), grad_bias.to(weight.dtype), None, None
 

@@ -16,7 +16,7 @@ from graphgps_kmip.common.near_misses import look_up
 from graphgps_kmip.errors import InputError
 from graphgps_kmip.model.feature_encoding import UnitRows
 from graphgps_kmip.ops.context import first_nodes
-from graphgps_kmip.ops.host_copies import find_copy, host_copy, remember, rows_of
+from graphgps_kmip.ops.host_copies import find_copy, find_rows, host_copy, remember
 from graphgps_kmip.ops.row_layers import NORM_LAYERS
 from graphgps_kmip.registry import lookup, register
 
@@ -164,7 +164,7 @@ def _mask_nodes(batch: Any) -> tuple[Tensor, Tensor]:
         return batch.x, batch.y
     if f"{split}_mask" not in batch:
         raise InputError(f"this head predicts the nodes of {split}_mask, which the graph lacks: give it, or no split")
-    rows = rows_of(batch[f"{split}_mask"])
+    rows = find_rows(batch[f"{split}_mask"])
     y, copy = batch.y[rows], find_copy(batch.y)
     return batch.x[rows], y if copy is None else remember(y, copy[host_copy(rows)])
 

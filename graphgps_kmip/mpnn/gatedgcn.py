@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import BatchNorm
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.message_passing import DistanceGate, factor_of, required_edge_attr
+from graphgps_kmip.mpnn.message_passing import DistanceGate, compute_gate, required_edge_attr
 from graphgps_kmip.ops.dropout import Dropout
 from graphgps_kmip.ops.gated_mean import EPS, can_run, can_update, gated_mean, gated_update, linear_rows
 from graphgps_kmip.ops.operators import new_tensors, operator, refuse_second_derivative
@@ -82,7 +82,7 @@ class GatedGCN(nn.Module):
         """Return the updated node and edge features."""
         edge_attr = required_edge_attr("GatedGCN", edge_attr)
         source, target = edge_index
-        factor = factor_of("GatedGCN", self.gate, encoding, edge_index)
+        factor = compute_gate("GatedGCN", self.gate, encoding, edge_index)
         if can_run(edge_attr, x):
             weight, bias = self._join_maps()
             (target_weight, source_weight), (target_bias, source_bias) = weight.chunk(2), bias.chunk(2)

@@ -11,7 +11,7 @@ from torch_geometric.nn import BatchNorm
 from torch_geometric.utils import scatter
 
 from graphgps_kmip.errors import InputError
-from graphgps_kmip.mpnn.message_passing import Convolution, DistanceGate, SummedGIN, factor_of, required_edge_attr
+from graphgps_kmip.mpnn.message_passing import Convolution, DistanceGate, SummedGIN, compute_gate, required_edge_attr
 from graphgps_kmip.ops.dropout import Dropout
 from graphgps_kmip.ranges import Choice
 from graphgps_kmip.registry import register
@@ -90,14 +90,14 @@ class GINE(nn.Module):
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Return new node features, and the edge features as they are."""
-        return self.inner(self._with_messages(x, x, edge_index, edge_attr, encoding)), edge_attr
+        return self.inner(self._add_messages(x, x, edge_index, edge_attr, encoding)), edge_attr
 
-    def _with_messages(
+    def _add_messages(
         self, nodes: Tensor, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None, encoding: Tensor | None
     ) -> Tensor:
         """Return ``nodes`` (N, C) with the messages into each node added."""
         edge_attr = required_edge_attr("GINE", edge_attr)
         source, target = edge_index
-        factor = factor_of("GINE", self.gate, encoding, edge_index)
+        factor = compute_gate("GINE", self.gate, encoding, edge_index)
         message = torch.relu(x.index_select(0, source) + edge_attr)
         return nodes + scatter(message if factor is None else message * factor, target, dim_size=nodes.size(0))

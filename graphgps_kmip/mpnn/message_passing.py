@@ -120,7 +120,7 @@ class DistanceGate(nn.Module):
         return torch.sigmoid(self.mlp(difference.square().sum(dim=1, keepdim=True)))
 
 
-def factor_of(layer: str, gate: DistanceGate | None, encoding: Tensor | None, edge_index: Tensor) -> Tensor | None:
+def compute_gate(layer: str, gate: DistanceGate | None, encoding: Tensor | None, edge_index: Tensor) -> Tensor | None:
     """Return the gate of each edge (E, 1), or None without one; ValueError for an encoding or a gate alone."""
     return refuse_encoding(layer, encoding) if gate is None else gate(encoding, edge_index)
 

@@ -101,11 +101,11 @@ def build_branch(plan: NetworkPlan, spec: Spec, dim: int, dropout: float | None 
     options = {"heads": gt.n_heads, "equivstable_pe": settings.posenc_EquivStableLapPE.enable}
     options |= {name: settings.prep[name] for name in EXPHORMER} | changes
     if spec.kind == "attention":
-        return plan.build(spec, dim, gt.n_heads, dropout_of(plan, spec), **options)
+        return plan.build(spec, dim, gt.n_heads, read_dropout(plan, spec), **options)
     return plan.build(spec, dim, gt.dropout if dropout is None else dropout, plan.layer_activation(), **options)
 
 
-def dropout_of(plan: NetworkPlan, spec: Spec) -> float:
+def read_dropout(plan: NetworkPlan, spec: Spec) -> float:
     """Return the dropout of an attention; None in its key means that of ``gt.attn_dropout``."""
     dropout = plan.settings.gt[spec.traits.dropout]
     return plan.settings.gt.attn_dropout if dropout is None else dropout
@@ -141,13 +141,13 @@ def warn_of_unread_settings(plan: NetworkPlan) -> None:
 @register("network", "GPSModel")
 def gps_model(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """GraphGPS: gt.layers layers of gt.layer_type (branches joined by plus), an encoder before, a head after."""
-    return _stack_gps_layers(plan, dim_out, recipe_of(plan.settings))
+    return _stack_gps_layers(plan, dim_out, read_recipe(plan.settings))
 
 
 @register("network", "MultiModel")
 def multi_model(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  # noqa: ARG001
     """Exphormer's network of any number of branches: message passing reads the edges of the branch before it."""
-    return _stack_gps_layers(plan, dim_out, recipe_of(plan.settings), chain_edges=True)
+    return _stack_gps_layers(plan, dim_out, read_recipe(plan.settings), chain_edges=True)
 
 
 @register("network", "SingleModel")
@@ -158,10 +158,10 @@ def single_model(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module: 
             f"gt.layer_type: model.type SingleModel has one branch, got {plan.settings.gt.layer_type}: take MultiModel "
             "for more"
         )
-    return _stack_gps_layers(plan, dim_out, replace(recipe_of(plan.settings), ffn=False))
+    return _stack_gps_layers(plan, dim_out, replace(read_recipe(plan.settings), ffn=False))
 
 
-def recipe_of(settings: Any) -> LayerRecipe:
+def read_recipe(settings: Any) -> LayerRecipe:
     """Return what is around the branches, by the group ``recipe``."""
     return LayerRecipe(**{field.name: settings.recipe[field.name] for field in fields(LayerRecipe)})
 
@@ -169,13 +169,13 @@ def recipe_of(settings: Any) -> LayerRecipe:
 def _stack_gps_layers(plan: NetworkPlan, dim_out: int, recipe: LayerRecipe, *, chain_edges: bool = False) -> nn.Module:
     dim, gt = layers_width(plan.settings), plan.settings.gt
     layers = [
-        GPSLayer(dim, *branches(plan, dim), gt.dropout, norm_of(gt), plan.layer_activation(), recipe, chain_edges)
+        GPSLayer(dim, *branches(plan, dim), gt.dropout, read_norm(gt), plan.layer_activation(), recipe, chain_edges)
         for _ in range(gt.layers)
     ]
     return stack(plan, dim, dim_out, layers, edge_width(plan), recipe=recipe)
 
 
-def norm_of(gt: Any) -> str:
+def read_norm(gt: Any) -> str:
     """Return the norm of the layers, a key of `NORMS`, by gt.batch_norm, gt.layer_norm and gt.graph_norm."""
     norms = [name for name in ("batch", "layer", "graph") if gt[f"{name}_norm"]]
     if len(norms) > 1:

@@ -30,13 +30,13 @@ from graphgps_kmip.ranges import (
     Default,
     Each,
     Registered,
-    default_of,
     optional,
+    read_default,
     refusal,
     whole,
 )
 from graphgps_kmip.registry import Spec, build, components, entries, register, with_groups
-from graphgps_kmip.signatures import rules_of
+from graphgps_kmip.signatures import read_rules
 
 CLASS_TOKENS = ("none", "order")
 SUBGRAPH_ENCODERS = ("none", "I2GIN")
@@ -106,7 +106,7 @@ NETWORK_DEFAULTS: dict[str, Any] = {
     "ppgt.subgraph_hops": Default(4, SOME_LAYERS),
     # ours: what is around the branches of GPSModel, MultiModel and SingleModel, see `LayerRecipe`
     **{f"recipe.{row.name}": row.default for row in fields(LayerRecipe)},
-    **{f"recipe.{name}": Default(getattr(LayerRecipe, name), rule) for name, rule in rules_of(LayerRecipe).items()},
+    **{f"recipe.{name}": Default(getattr(LayerRecipe, name), rule) for name, rule in read_rules(LayerRecipe).items()},
     "prep.use_exp_edges": True,
     "prep.add_edge_index": True,
     "prep.num_virt_node": Default(0, whole(0, 10_000)),
@@ -152,7 +152,7 @@ def network_keys() -> dict[str, Any]:
     """Return every key that a network can read, with default and rule; options of registered components included."""
     options = {}
     for spec in with_groups():
-        rules = rules_of(spec.component)
+        rules = read_rules(spec.component)
         for name, option in spec.options.items():
             rule = rules.get(name)
             options[f"{spec.group}.{name}"] = option.default if rule is None else Default(option.default, rule)
@@ -177,7 +177,7 @@ def network_settings(values: Mapping[str, Any]) -> Settings:
     for key, entry in keys.items():
         *groups, leaf = key.split(".")
         node = reduce(lambda node, group: node.setdefault(group, Settings()), groups, tree)
-        node[leaf] = values.get(key, default_of(entry))
+        node[leaf] = values.get(key, read_default(entry))
     return tree
 
 
@@ -205,18 +205,18 @@ class NetworkPlan:
         """Return a new module; the plan and ``others`` are options that do not come from its group."""
         return build(spec, *positional, settings=self.group(spec), supplied={"plan": self} | others)
 
-    def components_of(self, kind: str) -> dict[str, Any]:
+    def list_components(self, kind: str) -> dict[str, Any]:
         """Return the components of a kind by name and alias; of two of one name, ours."""
         return dict(self.others.get(kind, {})) | components(kind)
 
     def activation(self) -> Callable[[], nn.Module]:
         """Return what builds the activation ``gnn.act``."""
-        return look_up(self.components_of("activation"), self.settings.gnn.act, "gnn.act")
+        return look_up(self.list_components("activation"), self.settings.gnn.act, "gnn.act")
 
     def layer_activation(self) -> Callable[[], nn.Module]:
         """Return what builds the activation inside GPS layers, GatedGCN and GINE: ``gnn.layer_act``, or ``gnn.act``."""
         name = self.settings.gnn.layer_act
-        return look_up(self.components_of("activation"), name, "gnn.layer_act") if name else self.activation()
+        return look_up(self.list_components("activation"), name, "gnn.layer_act") if name else self.activation()
 
     def has_encoding(self, name: str) -> bool:
         """Return whether an encoding is part of the node encoder."""

@@ -173,8 +173,8 @@ MAX_ENCODINGS = 3  # in one of the `composed_names`, as in GraphGPS
 def composed_names(kind: str) -> list[str]:
     """Return the names of encodings (of a kind of encoder) alone, and of an encoder with one to three of them."""
     parts = encoding_parts(on_edges=kind == "edge_encoder")
-    joined = ["+".join(names) for count in range(1, MAX_ENCODINGS + 1) for names in permutations(parts, count)]
-    return [*parts, *(f"{first}+{rest}" for first in named(kind) for rest in joined)]
+    combinations = ["+".join(names) for count in range(1, MAX_ENCODINGS + 1) for names in permutations(parts, count)]
+    return [*parts, *(f"{first}+{rest}" for first in named(kind) for rest in combinations)]
 
 
 def build_named_encoder(plan: NetworkPlan, name: str, dim: int, *, kind: str) -> nn.Module:

@@ -112,7 +112,7 @@ def _check_settings(plan: NetworkPlan) -> None:
 def _build_ffn(plan: NetworkPlan, dim: int) -> nn.Module:
     settings, act = plan.settings.ppgt, plan.activation()
     if settings.act:
-        act = look_up(plan.components_of("activation"), settings.act, "ppgt.act")
+        act = look_up(plan.list_components("activation"), settings.act, "ppgt.act")
     return feed_forward(dim, settings.ffn_ratio, plan.settings.gt.dropout, act)
 
 

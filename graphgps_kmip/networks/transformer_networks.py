@@ -24,7 +24,7 @@ from graphgps_kmip.model.transformer_layers import (
     TransformerLayer,
     san_norms,
 )
-from graphgps_kmip.networks.gps_networks import dropout_of, norm_of
+from graphgps_kmip.networks.gps_networks import read_dropout, read_norm
 from graphgps_kmip.networks.network_settings import NetworkPlan
 from graphgps_kmip.networks.network_stack import encoder, input_part, layers_width, prediction_head, stack
 from graphgps_kmip.ops.row_layers import row_norms
@@ -175,7 +175,7 @@ def spexphormer(dim_in: int, dim_out: int, *, plan: NetworkPlan) -> nn.Module:  
     settings = plan.settings
     dim, gt = layers_width(settings), settings.gt
     attentions = [_build_edge_attention(plan, dim) for _ in range(gt.layers)]
-    layers = [SpexphormerLayer(dim, attention, gt.dropout, norm=norm_of(gt)) for attention in attentions]
+    layers = [SpexphormerLayer(dim, attention, gt.dropout, norm=read_norm(gt)) for attention in attentions]
     return SpexphormerModel(
         encoder=encoder(plan, dim, reads_edges=False),
         start=TypedEdgeStart(dim, gt.layer_type == "Exphormer" or gt.score_estimator.self_loops),
@@ -196,6 +196,6 @@ def _build_edge_attention(plan: NetworkPlan, dim: int) -> nn.Module:
             raise ConfigError(f"gt.dim_hidden ({dim}) must be a multiple of gt.n_heads, got {gt.n_heads}")
         return SampledEdgeAttention(dim, gt.n_heads)
     without_virtual_nodes = {"num_virt_node": 0, "add_edge_index": True, "use_exp_edges": True}
-    attention = plan.build(spec, dim, gt.n_heads, dropout_of(plan, spec), **without_virtual_nodes)
+    attention = plan.build(spec, dim, gt.n_heads, read_dropout(plan, spec), **without_virtual_nodes)
     del attention.initial_state
     return attention

@@ -329,10 +329,10 @@ class _Convolutions(Function):
                 columns = chain.columns(part, len(grad))
                 pieces = [_take(x[column], block) for column in columns]
                 kernels = [taps[column] for column in columns[: chain.num_filters]]
-                of_values, of_filters = _back(_take(grad[part], block), pieces, kernels, block, chain)
-                for column, value in zip(columns, of_values, strict=True):
+                value_grads, filter_grads = _back(_take(grad[part], block), pieces, kernels, block, chain)
+                for column, value in zip(columns, value_grads, strict=True):
                     _put(grad_x[column], value, block)
-                for column, product in zip(columns, of_filters, strict=False):
+                for column, product in zip(columns, filter_grads, strict=False):
                     _add_to_filters(grad_taps[column], product, block)
         return grad_x.mT, grad_taps.mT, None, None
 
@@ -349,18 +349,18 @@ def _back(
         convolved = None if gate is None else _inverse(spectrum * kernel, block)
         steps.append((spectrum.conj_physical_(), kernel.conj_physical_(), convolved))
         value = gate * convolved if number + 1 < len(taps) else None
-    of_gates, of_filters = [], []
+    gate_grads, filter_grads = [], []
     for (spectrum, kernel, convolved), gate in zip(reversed(steps), reversed(gates_after), strict=True):
         if gate is not None:
-            of_gates.insert(0, convolved.mul_(grad))
+            gate_grads.insert(0, convolved.mul_(grad))
             grad = grad * gate
         transformed = _spectrum(grad, block)
-        of_filters.insert(0, spectrum.mul_(transformed))
+        filter_grads.insert(0, spectrum.mul_(transformed))
         grad = _inverse(transformed.mul_(kernel), block)
     if chain.gate_first:
-        of_gates.insert(0, grad * first)
+        gate_grads.insert(0, grad * first)
         grad = grad * gates[0]
-    return [*of_gates, grad], of_filters
+    return [*gate_grads, grad], filter_grads
 
 
 def _add_to_filters(total: Tensor, product: Tensor, block: Block) -> None:

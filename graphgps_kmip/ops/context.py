@@ -153,7 +153,7 @@ class GraphContext:
             batch = torch.zeros(x.size(0), dtype=torch.long, device=x.device)
             return cls(batch, single_graph(x.size(0), x.device))
         _check_length(context_or_batch, x)
-        return cls(*_graphs_of(context_or_batch))
+        return cls(*_find_graphs(context_or_batch))
 
     @classmethod
     def from_data(cls, data: Any) -> GraphContext:
@@ -170,7 +170,7 @@ class GraphContext:
             batch = torch.zeros(data.num_nodes, dtype=torch.long, device=device)
             ptr = single_graph(data.num_nodes, device)
         elif ptr is None:
-            batch, ptr = _graphs_of(batch)
+            batch, ptr = _find_graphs(batch)
         for name, kind in (("progress", float), ("epoch", int)):
             parts[name] = None if parts[name] is None else kind(parts[name])
         parts["encoding"] = getattr(data, "pe_EquivStableLapPE", None)
@@ -192,7 +192,7 @@ def _edge_sets(data: Any) -> dict[str, tuple[Tensor, Tensor | None]]:
     return {name: (data[name + EDGE_SET_SUFFIX], getattr(data, f"{name}_edge_attr", None)) for name in names}
 
 
-def _graphs_of(batch: Tensor) -> tuple[Tensor, Tensor]:
+def _find_graphs(batch: Tensor) -> tuple[Tensor, Tensor]:
     """Return the graph of each node (N,) and the first node of each graph (B+1,).
 
     In a traced program no size may depend on values: B is N, and the last graphs have no node.

@@ -59,7 +59,7 @@ class Tiles:
         return cls(GraphContext(batch, ptr), graph, place)
 
     @classmethod
-    def of_uneven(cls, context: GraphContext, width: int) -> Tiles:
+    def split_uneven(cls, context: GraphContext, width: int) -> Tiles:
         """Split only if it saves memory: where padding at most doubles the rows, each graph is one tile."""
         if context.num_graphs * context.max_nodes > 2 * context.batch.numel():
             return cls.of(context, width)

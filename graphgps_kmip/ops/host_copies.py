@@ -16,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 Made = TypeVar("Made")
 _copies = WeakTensorKeyDictionary()  # tensor on a device -> (its version, tensor on the CPU)
-_made = WeakTensorKeyDictionary()  # tensor -> {place of a view in it, key: (the tensor's version, what was made)}
+_copies = WeakTensorKeyDictionary()  # tensor -> {place of a view in it, key: (the tensor's version, what was made)}
 
 
 def remember(tensor: Tensor, copy: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ def counts(index: Tensor, size: int) -> Tensor:
     return index.new_zeros(size, dtype=torch.int64).index_add_(0, index, torch.ones_like(index, dtype=torch.int64))
 
 
-def rows_of(mask: Tensor) -> Tensor:
+def find_rows(mask: Tensor) -> Tensor:
     """Return the rows where a mask (N,) is True; as an index it does not wait where the host knows the mask."""
     host_mask = find_copy(mask)
     return mask.nonzero().squeeze(1) if host_mask is None else on_device(host_mask.nonzero().squeeze(1), mask.device)
@@ -89,10 +89,10 @@ def compute_once(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Mad
     if is_compiling() or tensor.is_inference():  # whose changes are not counted
         return make()
     base = tensor if tensor._base is None else tensor._base  # a view is a new object each time it is taken
-    results, place = _made.setdefault(base, {}), (tensor.storage_offset(), tensor.shape, tensor.stride(), key)
-    version, made = results.get(place, (None, None))
+    results, place = _copies.setdefault(base, {}), (tensor.storage_offset(), tensor.shape, tensor.stride(), key)
+    version, value = results.get(place, (None, None))
     if version != base._version:
         with torch.inference_mode(False):  # a later training step may save it for its backward pass
-            made = make()
-        results[place] = base._version, made
-    return made
+            value = make()
+        results[place] = base._version, value
+    return value

@@ -108,7 +108,7 @@ def propagate(x: Tensor, edges: WeightedEdges) -> Tensor:
 class _Propagate(Function):
     @staticmethod
     def forward(x: Tensor, edges: WeightedEdges) -> Tensor:
-        sums = sums_of_lists if x.device.type == "cpu" else sums_of_chunks
+        sums = sum_lists if x.device.type == "cpu" else sum_chunks
         return sums(x.to(torch.promote_types(x.dtype, torch.float32)), edges).to(x.dtype)
 
     @staticmethod
@@ -120,7 +120,7 @@ class _Propagate(Function):
         return _Propagate.apply(grad, ctx.edges.reversed), None
 
 
-def sums_of_lists(x: Tensor, edges: WeightedEdges) -> Tensor:
+def sum_lists(x: Tensor, edges: WeightedEdges) -> Tensor:
     """Sum node by node, over the list of its edges: no row is written twice, no feature is copied."""
     if not edges.edge_index.size(1):
         return torch.zeros_like(x)
@@ -129,7 +129,7 @@ def sums_of_lists(x: Tensor, edges: WeightedEdges) -> Tensor:
     return embedding_bag(source, x, ends, mode="sum", per_sample_weights=weight, include_last_offset=True)
 
 
-def sums_of_chunks(x: Tensor, edges: WeightedEdges) -> Tensor:
+def sum_chunks(x: Tensor, edges: WeightedEdges) -> Tensor:
     """Sum by adding some edges at a time, unsorted."""
     out, (source, target) = torch.zeros_like(x), edges.edge_index
     step = max(1, CHUNK_NUMBERS // max(1, x.size(1)))

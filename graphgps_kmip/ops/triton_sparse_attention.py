@@ -71,10 +71,10 @@ def sparse_attention_backward(
 def _segment_sum(values: Tensor, weight: Tensor, order: Tensor, bounds: Tensor, num_slots: int) -> Tensor:
     """``out_s = sum weight_e values_(e // num_slots)`` over the entries e = order[bounds_s : bounds_s+1]: (S, C)."""
     num_chunks = len(bounds) - 1 + len(order) // CHUNK  # at least as many as there are, known without asking the device
-    end_of = ((bounds.diff() + CHUNK - 1) // CHUNK).cumsum(0)
+    segment_ends = ((bounds.diff() + CHUNK - 1) // CHUNK).cumsum(0)
     chunk = torch.arange(num_chunks, device=bounds.device)
-    segment = torch.searchsorted(end_of, chunk, right=True)
-    offsets = torch.cat([end_of.new_zeros(1), end_of])  # first chunk of each segment
+    segment = torch.searchsorted(segment_ends, chunk, right=True)
+    offsets = torch.cat([segment_ends.new_zeros(1), segment_ends])  # first chunk of each segment
     starts = bounds[segment] + (chunk - offsets[segment]) * CHUNK
     last = bounds[(segment + 1).clamp(max=len(bounds) - 1)]
     ends = torch.minimum(starts + CHUNK, last)  # start >= end: no such chunk

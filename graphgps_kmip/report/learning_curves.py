@@ -115,7 +115,7 @@ def draw_curves(run_dir: Path | str, metric_best: str = "auto", metric_agg: str 
     best = best_epoch(run, metric_best, metric_agg)
     lines = next(iter(run.values()))
     metrics = metric_names(lines[min(lines)]) if metric_best in ("auto", "loss") else [metric_best]
-    names = {name for of_split in run.values() for line in of_split.values() for name in line}
+    names = {name for split_lines in run.values() for line in split_lines.values() for name in line}
     drawn = [name for name in ("loss", *metrics[:1]) if name in names]  # train.mode brec has no metric of the task
     figure = Figure(figsize=(10, 3.9), layout="constrained")
     for axes, name in zip(figure.subplots(1, len(drawn), squeeze=False)[0], drawn, strict=True):

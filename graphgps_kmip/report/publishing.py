@@ -17,7 +17,7 @@ from graphgps_kmip.experiments.run_status import (
     RUN,
     TIMING,
     TRIAL,
-    HashOf,
+    ComputeHash,
     State,
     Status,
     read_failure,
@@ -29,7 +29,7 @@ from graphgps_kmip.report.result_table import run_value
 Row = Mapping[str, Any]
 
 
-def published_rows(experiment: Experiment, ranges: Ranges, out: Path, hash_of: HashOf) -> list[Row]:
+def published_rows(experiment: Experiment, ranges: Ranges, out: Path, compute_hash: ComputeHash) -> list[Row]:
     """Return a row for each finished run of today's settings, here or else as published before, in a fixed order.
 
     Of models that are tuned alike also each trial that ended, failed ones too.
@@ -38,22 +38,22 @@ def published_rows(experiment: Experiment, ranges: Ranges, out: Path, hash_of: H
         experiment (Experiment): As written, with its published runs (`with_published`).
         ranges (Ranges): See `load_ranges`.
         out (Path): Root of the results.
-        hash_of (callable): Config hash of a command line.
+        compute_hash (callable): Config hash of a command line.
 
     Raises:
         ManifestError: there is no such run.
     """
-    chosen_rows, rows = with_choices(experiment, ranges, out, hash_of), []
-    status_of = partial(run_or_published, experiment.published, out=out, hash_of=hash_of)
+    chosen_rows, rows = with_choices(experiment, ranges, out, compute_hash), []
+    read_status = partial(run_or_published, experiment.published, out=out, compute_hash=compute_hash)
     for kind in (RUN, TIMING):
         for training in chosen_rows.trainings:
             search = (chosen_rows.searched or {}).get(training.folder)
             for seed in training.seeds[: 1 if kind == TIMING else None]:
-                status = status_of(training, seed, timed=kind == TIMING)
+                status = read_status(training, seed, timed=kind == TIMING)
                 if status.state is State.DONE:
                     rows.append(_make_row(kind, search.choice if search else {}, training, seed, status))
     for search in searches(experiment, ranges) if chosen_rows.searched is not None else ():
-        for trial in list_trials(search, status_of, search.tuning.trials):
+        for trial in list_trials(search, read_status, search.tuning.trials):
             for (training, seed), status in zip(trial.runs, trial.statuses, strict=True):
                 if status.state in ENDED:
                     rows.append(_make_row(TRIAL, trial.choice, training, seed, status))

@@ -17,7 +17,7 @@ from graphgps_kmip.common.atomic_write import replace_file
 from graphgps_kmip.common.progress import terminal_bar
 from graphgps_kmip.experiments.experiment_spec import Experiment
 from graphgps_kmip.experiments.manifest import PrintedTable
-from graphgps_kmip.experiments.run_status import HashOf, State, extent, read_failure, statuses
+from graphgps_kmip.experiments.run_status import ComputeHash, State, extent, read_failure, statuses
 from graphgps_kmip.report.draw_figure import draw_figure
 from graphgps_kmip.report.result_table import experiment_tables
 from graphgps_kmip.report.table_formats import FORMATS
@@ -29,7 +29,7 @@ def write_page(
     experiments: Mapping[str, Experiment],
     printed: Mapping[str, PrintedTable],
     out: Path,
-    hash_of: HashOf,
+    compute_hash: ComputeHash,
     published: bool = False,
 ) -> Path:
     """Write ``<out>/report.html`` and return its path: results first, then, folded, the experiments without any.
@@ -40,7 +40,7 @@ def write_page(
     with terminal_bar(total=len(experiments), bar_format="report {bar:20} {n_fmt}/{total_fmt} {desc}") as bar:
         for experiment in experiments.values():
             bar.set_description_str(experiment.id, refresh=False)
-            sections.append(_collect(experiment, experiments, printed, out, hash_of, published))
+            sections.append(_collect(experiment, experiments, printed, out, compute_hash, published))
             bar.update()
     shown = [section for section in sections if section.tables or section.pictures or section.failures]
     runs = {path: status for section in sections for path, status in section.runs.items()}  # experiments share runs
@@ -75,15 +75,15 @@ def _collect(
     experiments: Mapping[str, Experiment],
     printed: Mapping[str, PrintedTable],
     out: Path,
-    hash_of: HashOf,
+    compute_hash: ComputeHash,
     published: bool,
 ) -> SimpleNamespace:
     """Return what the template shows of an experiment."""
-    runs = statuses(experiment, out, hash_of)
+    runs = statuses(experiment, out, compute_hash)
     section = SimpleNamespace(
         experiment=experiment,
         anchor=re.sub(r"[/.]", "-", experiment.id),
-        extent=extent(experiment, out, hash_of),
+        extent=extent(experiment, out, compute_hash),
         runs=runs,
         time=total_time(runs.values()),
         failures=[
@@ -106,7 +106,7 @@ def _collect(
     if not (section.extent.done or (published and experiment.published)):
         section.printed = [_printed_html(printed[key]) for key in experiment.tables if key in printed]
         return section
-    tables = experiment_tables(experiment, experiments, printed, out, hash_of, published=published)
+    tables = experiment_tables(experiment, experiments, printed, out, compute_hash, published=published)
     for table in tables.values():
         section.origins += origins(table)
         sides = [cell.ours for *_, cell in table.places() if cell.ours and cell.ours.values]

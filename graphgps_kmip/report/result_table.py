@@ -20,7 +20,7 @@ from graphgps_kmip.errors import InputError, ResultsError
 from graphgps_kmip.experiments.experiment_spec import Experiment, TableSpec, Training
 from graphgps_kmip.experiments.hyperparameter_search import SearchRecord
 from graphgps_kmip.experiments.manifest import PrintedCell, PrintedTable
-from graphgps_kmip.experiments.run_status import HashOf, State, Status, command_status, run_or_published
+from graphgps_kmip.experiments.run_status import ComputeHash, State, Status, command_status, run_or_published
 from graphgps_kmip.report.welch import Difference, welch
 from graphgps_kmip.results.run_record import read_run_config, read_stats
 
@@ -125,13 +125,13 @@ def experiment_tables(
     experiments: Mapping[str, Experiment],
     printed: Mapping[str, PrintedTable],
     out: Path,
-    hash_of: HashOf,
+    compute_hash: ComputeHash,
     sample: bool = False,
     published: bool = False,
 ) -> dict[str, ResultTable]:
     """Return id -> table of an experiment, or of those in `experiments` that it is made of; see `build_table`."""
     return {
-        spec.id: build_table(owner, spec, printed, out, hash_of, sample, published)
+        spec.id: build_table(owner, spec, printed, out, compute_hash, sample, published)
         for owner in ([experiments[key] for key in experiment.of] or [experiment])
         for spec in owner.tables.values()
     }
@@ -142,7 +142,7 @@ def build_table(
     spec: TableSpec,
     printed: Mapping[str, PrintedTable],
     out: Path,
-    hash_of: HashOf,
+    compute_hash: ComputeHash,
     sample: bool = False,
     published: bool = False,
 ) -> ResultTable:
@@ -164,7 +164,7 @@ def build_table(
         places = [(row, column) for row in rows if _settings(experiment, row) != "quoted" for column in columns]
         ours = dict(_command_cells(experiment, spec, places, out, sample))
     else:
-        ours = dict(_training_cells(experiment, spec, out, hash_of, sample, published))
+        ours = dict(_training_cells(experiment, spec, out, compute_hash, sample, published))
     _check_names([column for _, column in ours], columns, f"{where} column")
     if paper and spec.value != "cells":  # a benchmark may go on to sizes that the paper left out
         added = {row for training in experiment.trainings if training.like for row in training.point.values()}
@@ -174,14 +174,14 @@ def build_table(
     _check_names([row for pair in spec.compare for row in pair], rows, f"{where} compare: row")
     printed_rows = {} if sample or paper is None else paper.rows
     searched = experiment.searched or {}
-    row_of = {
+    row_names = {
         training.folder: _place(spec, training, where)[0]
         for training in experiment.trainings
         if training.folder in searched
     }
     hidden = {}
     if experiment.published and not (published or sample or spec.value == "cells"):
-        cells = _training_cells(experiment, spec, out, hash_of, sample, published=True)
+        cells = _training_cells(experiment, spec, out, compute_hash, sample, published=True)
         hidden = dict.fromkeys(row for (row, _), side in cells if side.published)
     hidden_note = [f"published runs, which --published shows: {', '.join(hidden)}."] if hidden else []
     return ResultTable(
@@ -197,7 +197,7 @@ def build_table(
         sample=sample,
         printed_hardware=paper.hardware if printed_rows else "",
         notes=(*([SAMPLE_NOTE] if sample else hidden_note), *(paper.notes if printed_rows else ()), *experiment.notes),
-        searches={row_of[folder]: searched[folder] for folder in row_of},
+        searches={row_names[folder]: searched[folder] for folder in row_names},
         claims=spec.claims,
         compare=tuple((first, second) for first, second in spec.compare),
     )
@@ -241,7 +241,7 @@ def _factor(spec: TableSpec, column: str) -> float:
 
 
 def _training_cells(
-    experiment: Experiment, spec: TableSpec, out: Path, hash_of: HashOf, sample: bool, published: bool
+    experiment: Experiment, spec: TableSpec, out: Path, compute_hash: ComputeHash, sample: bool, published: bool
 ) -> Iterator[tuple[Place, Ours]]:
     """Yield place and cell of each training; of several kinds of values, each has columns ``<column> <kind>``."""
     where = f"{experiment.id}, {spec.id}:"
@@ -258,10 +258,10 @@ def _training_cells(
         if place in filled:
             raise ResultsError(f"{where} {filled[place]} and {training.folder} fill {row}, {column}: choose by `where`")
         filled[place] = training.folder
-        runs, timed = _read_runs(training, {}, out, hash_of, sample)
+        runs, timed = _read_runs(training, {}, out, compute_hash, sample)
         elsewhere = published and not sample and not any(map(_is_done, runs.values()))
         if elsewhere:
-            runs, timed = _read_runs(training, experiment.published, out, hash_of)
+            runs, timed = _read_runs(training, experiment.published, out, compute_hash)
         done, timed = ({seed: run for seed, run in part.items() if _is_done(run)} for part in (runs, timed))
         for run in done.values() if "score" in kinds else ():
             metric = str(run.record.get("metric_best"))
@@ -284,11 +284,11 @@ def _training_cells(
 
 
 def _read_runs(
-    training: Training, published: Mapping[Any, Status], out: Path, hash_of: HashOf, sample: bool = False
+    training: Training, published: Mapping[Any, Status], out: Path, compute_hash: ComputeHash, sample: bool = False
 ) -> Iterator[dict[int, Status]]:
     """Yield seed -> status of a training's runs, and of the run that had the machine to itself."""
     for timed, seeds in ((False, training.seeds), (True, training.seeds[:1])):
-        runs = {seed: run_or_published(published, training, seed, out, hash_of, timed, sample) for seed in seeds}
+        runs = {seed: run_or_published(published, training, seed, out, compute_hash, timed, sample) for seed in seeds}
         yield {seed: _check_sample(run, sample) for seed, run in runs.items()}
 
 

@@ -67,12 +67,12 @@ def lay_out(table: ResultTable, partial: bool = False) -> Layout:
     marks = dict(zip(quoted, string.ascii_lowercase, strict=False))
     entries: dict[tuple[str, str], dict[str, Entry]] = {}
     for column in table.columns:
-        printed = not table.sample and any(of_row[column].printed for of_row in table.rows.values())
+        printed = not table.sample and any(cells[column].printed for cells in table.rows.values())
         kinds = ("ours",) if table.sample else ("ours", "paper", "difference", "n") if printed else ("ours", "n")
         our_rank, paper_rank = column_ranks(table, column)
         entries |= {(column, kind): {} for kind in kinds}
-        for row, of_row in table.rows.items():
-            cell, decimals = of_row[column], shown_decimals(table, row, column)
+        for row, cells in table.rows.items():
+            cell, decimals = cells[column], shown_decimals(table, row, column)
             count = DASH if cell.ours is None or cell.ours.text else f"{cell.ours.n}"
             paper_count = DASH if cell.printed is None else "?" if cell.printed.n is None else cell.printed.n
             difference = cell.difference(partial)
@@ -86,9 +86,9 @@ def lay_out(table: ResultTable, partial: bool = False) -> Layout:
             for kind in kinds:
                 entries[column, kind][row] = texts[kind]
     facts: dict[str, list[str]] = {}
-    for column, of_column in table.columns.items():
-        better = f"{of_column['better']} is better" if of_column.get("better") else ""
-        parts = filter(None, (of_column.get("metric"), of_column.get("unit"), better))
+    for column, column_facts in table.columns.items():
+        better = f"{column_facts['better']} is better" if column_facts.get("better") else ""
+        parts = filter(None, (column_facts.get("metric"), column_facts.get("unit"), better))
         facts.setdefault(", ".join(parts), []).append(column)
     names = {}
     if len(set(table.settings.values())) > 1:  # else the notes say it
@@ -98,7 +98,7 @@ def lay_out(table: ResultTable, partial: bool = False) -> Layout:
         title=f"{'SAMPLE, no results: ' if table.sample else ''}{table.title} ({_identity(table)})",
         facts=[f"{', '.join(columns)}: {text}." for text, columns in facts.items() if text],
         blocks=list(_blocks(names, entries, list(table.rows))),
-        ranked=any(entry.rank for of_kind in entries.values() for entry in of_kind.values()),
+        ranked=any(entry.rank for kind_entries in entries.values() for entry in kind_entries.values()),
         notes=[*notes, *table_notes(table, partial)],
     )
 

@@ -301,7 +301,7 @@ def claim_notes(table: ResultTable, partial: bool) -> Iterator[str]:
             continue
         better = {column: table.columns[column].get("better") for column in columns}
         holds, numbers = _check_claim(name, claim, scores, better)
-        runs = sorted({side.n for of_column in scores.values() for side in of_column.values()})
+        runs = sorted({side.n for sides in scores.values() for side in sides.values()})
         count = f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
         yield f"{text}: {'holds' if holds else 'does NOT hold'} for our rows ({numbers}; {count} runs each)."
 
@@ -375,7 +375,7 @@ def origins(table: ResultTable) -> list[Origin]:
     for row, column, side in ((row, column, cell.ours) for row, column, cell in table.places() if cell.ours):
         values = dict(zip(side.seeds, side.values, strict=False))
         for source, status in side.sources.items() if side.values else ():
-            record, seconds = status.record, seconds_of(status.record)
+            record, seconds = status.record, read_seconds(status.record)
             config_hash, value = record.get("config_hash", ""), f"{values[source]:.6g}" if values else ""
             origin = Origin(
                 row=row,
@@ -397,7 +397,7 @@ def origins(table: ResultTable) -> list[Origin]:
     return list(merged.values())
 
 
-def seconds_of(record: dict[str, Any]) -> float | None:
+def read_seconds(record: dict[str, Any]) -> float | None:
     """Return how long a run or command took; None where its record does not say."""
     return record.get("wall_time", record.get("seconds"))
 
@@ -412,4 +412,4 @@ def describe_hardware(facts: dict[str, Any]) -> str:
 def total_time(statuses: Iterable[Status]) -> str:
     """Return how long the finished ones took together, such as ``3 h 30 min``; empty if none is finished."""
     records = [status.record for status in statuses if status.state is State.DONE]
-    return duration(sum(seconds_of(record) or 0.0 for record in records)) if records else ""
+    return duration(sum(read_seconds(record) or 0.0 for record in records)) if records else ""

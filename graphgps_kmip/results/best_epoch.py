@@ -38,8 +38,8 @@ def best_epoch(run: Mapping[str, Mapping[int, Line]], metric_best: str = "auto",
         raise ResultsError("there is no best epoch: the statistics of this run have no line; train it again")
     if "val" not in run:
         return max(epoch for lines in run.values() for epoch in lines)
-    of_loss = metric_best in ("auto", "loss")
-    name, maximize = ("loss", False) if of_loss else (metric_best, metric_agg == "argmax")
+    by_loss = metric_best in ("auto", "loss")
+    name, maximize = ("loss", False) if by_loss else (metric_best, metric_agg == "argmax")
     best: tuple[int, float] | None = None
     for epoch, line in sorted(run["val"].items()):
         if not is_number(line.get(name)):

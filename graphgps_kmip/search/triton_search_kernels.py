@@ -28,7 +28,7 @@ def search_kernel(
     head = tl.program_id(1).to(tl.int64)  # the offset of a head can pass 2^31, those inside it cannot
     q, q_low, q_turned = q + head * num_q * WIDTH, q_low + head * num_q * WIDTH, q_turned + head * num_q * D
     k, k_low, k_turned = k + head * num_k * WIDTH, k_low + head * num_k * WIDTH, k_turned + head * num_k * D
-    graph = _graph_of(tl.program_id(0), ptr_q, num_graphs, QUERIES)
+    graph = _find_graph(tl.program_id(0), ptr_q, num_graphs, QUERIES)
     start, stop = tl.load(ptr_q + graph), tl.load(ptr_q + graph + 1)
     start += (tl.program_id(0) - start // QUERIES - graph) * QUERIES
     rows = start + tl.arange(0, QUERIES)
@@ -61,7 +61,7 @@ def search_kernel(
 
 
 @triton.jit
-def _graph_of(tile, ptr_q, num_graphs, QUERIES: tl.constexpr):
+def _find_graph(tile, ptr_q, num_graphs, QUERIES: tl.constexpr):
     """Graph of a tile: the last one whose first tile is not after it.
 
     That of graph b is ``ptr_q[b] // QUERIES + b``, which leaves enough tiles for each graph, and at most one too many.

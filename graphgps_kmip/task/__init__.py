@@ -1,5 +1,5 @@
 """Tasks: losses, metrics, and the `Task` that combines them."""
 
-from graphgps_kmip.task.task import Task, functions_of, make_task
+from graphgps_kmip.task.task import Task, list_functions, make_task
 
-__all__ = ["Task", "functions_of", "make_task"]
+__all__ = ["Task", "list_functions", "make_task"]

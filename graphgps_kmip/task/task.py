@@ -64,7 +64,7 @@ def _use_defaults(spec: Spec) -> Mapping[str, Any]:  # noqa: ARG001
     return {}
 
 
-def functions_of(kind: str, task: str, options: Options = _use_defaults) -> dict[str, Callable[..., Any]]:
+def list_functions(kind: str, task: str, options: Options = _use_defaults) -> dict[str, Callable[..., Any]]:
     """Return the losses or metrics (kind ``"loss"`` or ``"metric"``) of a `Task.name` by name and alias."""
     functions = {}
     for name, spec in named(kind).items():
@@ -126,12 +126,12 @@ def make_task(
         name = "classification_binary" if dim_out <= 2 else "classification_multi"
     elif task_type not in SCORES:
         raise _refuse_name("dataset.task_type", task_type, ["classification", *SCORES])
-    losses = functions_of("loss", name, options)
+    losses = list_functions("loss", name, options)
     if loss_fun not in losses:
         raise _refuse_name(f"model.loss_fun (task {name})", loss_fun, losses)
     if reduction not in ("mean", "sum"):
         raise _refuse_name("model.size_average", reduction, ["mean", "sum"])
-    forms = functions_of("metric", name, options)
+    forms = list_functions("metric", name, options)
     best, maximize = _choose_metric(metric_best, metric_agg, forms)
     return Task(
         name=name,

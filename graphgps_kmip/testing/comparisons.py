@@ -32,7 +32,7 @@ class NotHere(Exception):
     """A check is impossible on this machine, for the reason in the message."""
 
 
-def error_of(out: Tensor, expected: Tensor, floor: float = 1e-30) -> float:
+def largest_error(out: Tensor, expected: Tensor, floor: float = 1e-30) -> float:
     """Return the largest difference, relative to the largest expected number or a floor above it."""
     if out.shape != expected.shape:
         raise AssertionError(f"shape {tuple(out.shape)}, not {tuple(expected.shape)}")
@@ -60,9 +60,9 @@ def compare_search(backend: Spec, problem: SearchProblem) -> str:
     if not torch.equal(empty, best.isinf()):
         raise AssertionError("slots that must be empty are filled, or the reverse")
     heads = torch.arange(len(k))[:, None, None]
-    of_keys = (q[:, :, None] * k[heads, index.clamp(min=0)]).sum(-1)
-    best, score, of_keys = (scores.masked_fill(empty, 0.0) for scores in (best, score, of_keys))
-    error = max(error_of(score, best), error_of(of_keys, best))
+    key_scores = (q[:, :, None] * k[heads, index.clamp(min=0)]).sum(-1)
+    best, score, key_scores = (scores.masked_fill(empty, 0.0) for scores in (best, score, key_scores))
+    error = max(largest_error(score, best), largest_error(key_scores, best))
     if not error <= ROUNDING:
         raise AssertionError(f"scores are off by {error:.1e} of the largest")
     if any(len(set(row)) < len(row) for row in index[0, :50].tolist() if -1 not in row):
@@ -80,8 +80,8 @@ def compare_operator(inputs: dict[str, Tensor], fused: Callable[..., Tensor], pl
     out, expected = fused(*leaves), plain(*exact)
     for result in (out, expected):
         result.square().sum().backward()
-    errors = [error_of(out, expected.detach())]
-    errors += [error_of(leaf.grad, other.grad) for leaf, other in zip(leaves, exact, strict=True)]
+    errors = [largest_error(out, expected.detach())]
+    errors += [largest_error(leaf.grad, other.grad) for leaf, other in zip(leaves, exact, strict=True)]
     if not max(errors) <= GRADIENT:
         each = ", ".join(f"{error:.1e}" for error in errors)
         raise AssertionError(f"output and gradients of {', '.join(inputs)} are off by {each}")
@@ -161,8 +161,8 @@ def compare_layer(spec: Spec, device: torch.device) -> str:
         expected, gradients = _run_layer(Trial(spec))
     out, others = _run_layer(Trial(spec, device, torch.float32))
     floor = FLOOR * max((float(grad.abs().max()) for grad in gradients.values()), default=0.0)
-    errors = {name: error_of(others[name], grad, floor) for name, grad in gradients.items()}
-    off, worst = error_of(out, expected), max(errors, key=errors.__getitem__)
+    errors = {name: largest_error(others[name], grad, floor) for name, grad in gradients.items()}
+    off, worst = largest_error(out, expected), max(errors, key=errors.__getitem__)
     if not off <= OUTPUT_OF_LAYERS:  # NaN is no pass
         raise AssertionError(f"the output is off by {off:.1e} of its largest number (allowed {OUTPUT_OF_LAYERS:g})")
     if not errors[worst] <= GRADIENT_OF_LAYERS:

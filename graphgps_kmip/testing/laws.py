@@ -58,8 +58,8 @@ class Trial:
     def batch(self, sizes: list[int], num_edges: int = 2) -> tuple[Tensor, GraphContext]:
         """Draw graphs of these sizes by `make_batch`, with the pairs that the layer reads."""
         torch.manual_seed(2)
-        made = make_batch(sizes, num_edges=num_edges, pair_dim=PAIR_DIMS.get(self.spec.name, DIM))
-        return move(made, self.device, self.dtype)
+        graphs = make_batch(sizes, num_edges=num_edges, pair_dim=PAIR_DIMS.get(self.spec.name, DIM))
+        return move(graphs, self.device, self.dtype)
 
 
 def attend(attention: nn.Module, x: Tensor, context: GraphContext | Tensor | None) -> Tensor:

@@ -22,7 +22,7 @@ TIMM_START = 1e-7  # likewise, of epoch 0
 # which torch.load(weights_only=True) can read.
 
 
-def _with_warmup(
+def _add_warmup(
     optimizer: Optimizer, num_warmup_epochs: int, after: Callable[[int], float], first: float = FIRST_FACTOR
 ) -> LambdaLR:
     def factor(epoch: int) -> float:
@@ -64,7 +64,7 @@ def reduce_on_plateau(
 def linear_with_warmup(optimizer: Optimizer, num_warmup_epochs: int, max_epoch: int) -> LambdaLR:
     """Increase over `num_warmup_epochs` W, then decrease to 0: factor `max(0, (T - e) / (T - W))`, T = `max_epoch`."""
     length = max(1, max_epoch - num_warmup_epochs)
-    return _with_warmup(optimizer, num_warmup_epochs, lambda epoch: max(0.0, (max_epoch - epoch) / length))
+    return _add_warmup(optimizer, num_warmup_epochs, lambda epoch: max(0.0, (max_epoch - epoch) / length))
 
 
 @register("scheduler", "cosine_with_warmup")
@@ -75,7 +75,7 @@ def cosine_with_warmup(optimizer: Optimizer, num_warmup_epochs: int, max_epoch: 
     def after(epoch: int) -> float:
         return max(0.0, 0.5 * (1 + math.cos(math.pi * (epoch - num_warmup_epochs) / length)))
 
-    return _with_warmup(optimizer, num_warmup_epochs, after)
+    return _add_warmup(optimizer, num_warmup_epochs, after)
 
 
 @register("scheduler", "polynomial_with_warmup")
@@ -91,7 +91,7 @@ def polynomial_with_warmup(optimizer: Optimizer, num_warmup_epochs: int, max_epo
     def after(epoch: int) -> float:
         return end + (1 - end) * max(0.0, (max_epoch - epoch) / length)
 
-    return _with_warmup(optimizer, num_warmup_epochs, after, first=0.0)
+    return _add_warmup(optimizer, num_warmup_epochs, after, first=0.0)
 
 
 @register("scheduler", "timm_cosine_with_warmup")

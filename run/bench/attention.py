@@ -21,7 +21,7 @@ from graphgps_kmip.search import SearchProblem
 from graphgps_kmip.search.fused_cpu import instruction_set
 
 from . import bench_records, search_methods
-from .attention_inputs import DATA, Inputs, make_inputs, shape_of
+from .attention_inputs import DATA, Inputs, make_inputs, parse_shape
 from .harness import Bounds, Facts, NotSupported, Pass, Row, Stopwatch, measure
 from .search_methods import FullAttention, KMIPAttention, Search, attentions, eager_scores, searches
 
@@ -48,7 +48,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     if args.approximate and importlib.util.find_spec("faiss") is None:
         raise ConfigError("--approximate: faiss, whose indices these are, is not installed: pip install faiss-cpu")
-    n, heads = shape_of(args.data)
+    n, heads = parse_shape(args.data)
     for option, value, fixed in (("n", args.n, n and [n]), ("heads", args.heads, heads)):
         if fixed is not None and value not in (None, fixed):
             raise ConfigError(f"--{option}: the data {args.data} has {fixed}, leave the option out")

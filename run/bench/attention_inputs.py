@@ -78,7 +78,7 @@ def duplicates(shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
 DATA = {make.__name__: make for make in (gaussian, unit, clustered, descending, duplicates)}
 
 
-def shape_of(data: str) -> tuple[int, int] | tuple[None, None]:
+def parse_shape(data: str) -> tuple[int, int] | tuple[None, None]:
     """Return the nodes and heads that ``batch:GRAPHSxNODESxHEADS`` fixes; None for a name of ``DATA``."""
     if data in DATA:
         return None, None

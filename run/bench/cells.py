@@ -101,7 +101,7 @@ def _list_values(row: Row, what: str) -> list[float]:
     return row.get(f"{what}_passes_ms", [] if value is None else [value])
 
 
-def cells_of(table: str, records: list[Record]) -> dict[str, Any]:
+def make_cells(table: str, records: list[Record]) -> dict[str, Any]:
     """Return the content of a table's file."""
     for record in records:
         options = {key: record["options"].get(key) for key in MEASURED}
@@ -122,8 +122,8 @@ def cells_of(table: str, records: list[Record]) -> dict[str, Any]:
             empty[f"{method}: {f'no {what} was measured' if status == 'ok' else status}"] = None
     machine = records[-1]["machine"]
     hardware = {key: machine[key] for key in ("cpu", "cores", "device", "gpu", "threads") if key in machine}
-    made = {"created": records[-1]["created"], "code": records[-1]["code"]}
-    return {"cells": cells, "empty": list(empty), "memory_unit": "MiB", "hardware": hardware, **made}
+    origin = {key: records[-1][key] for key in ("created", "code")}
+    return {"cells": cells, "empty": list(empty), "memory_unit": "MiB", "hardware": hardware, **origin}
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -145,7 +145,7 @@ def main(argv: list[str]) -> int:
     """Write the file of every table and print empty cells; return the exit code."""
     args = parse(argv)
     records = [bench_records.read(path) for path in args.records]
-    contents = {table: cells_of(table, records) for table in args.tables}
+    contents = {table: make_cells(table, records) for table in args.tables}
     if not any(content["cells"] for content in contents.values()):
         reasons = dict.fromkeys(reason for content in contents.values() for reason in content["empty"])
         raise ConfigError(f"{', '.join(args.tables)}: no cell has a number; {'; '.join(reasons)}")

@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
     with TemporaryDirectory() as folder:
         for data in args.data:
             for encoding in args.encodings:
-                cells = cells_of(data, encoding, args, folder)
+                cells = run_methods(data, encoding, args, folder)
                 done = measure([cells], Bounds(args.repeats, args.limit))
                 loop = next(row for row in done if row["method"] == "pyg")
                 for row in done:
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
     return bench_records.save(args, rows, COLUMNS)
 
 
-def cells_of(data: str, encoding: str, args: argparse.Namespace, folder: str) -> list[Row]:
+def run_methods(data: str, encoding: str, args: argparse.Namespace, folder: str) -> list[Row]:
     """Return the methods of one kind of data: a single graph is encoded in one process, by every method."""
     common = {"bench": "encodings", "data": data, "encoding": encoding, "n": args.nodes, "num_graphs": args.graphs}
     common |= {"device": "cpu", "folder": folder, "threads": args.threads}

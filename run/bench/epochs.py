@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
     )
     groups: dict[str, list[Row]] = {}
     for name in args.cfg.split(","):
-        record = record_of(find_config(name))
+        record = find_record(find_config(name))
         data = record.title
         graphs = draw(data, 1 if record.level == "node" else args.graphs)
         nodes = sum(graph.num_nodes for graph in graphs)
@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
     return bench_records.save(args, rows, COLUMNS)
 
 
-def record_of(file: Path) -> DatasetRecord:
+def find_record(file: Path) -> DatasetRecord:
     """Return the record of the data set of a YAML file, which must be one of `GRAPHS`."""
     dataset = read_yaml(file).get("dataset", {})
     record = find(dataset.get("format", ""), dataset.get("name", ""))
@@ -94,7 +94,7 @@ def draw(data: str, num_graphs: int) -> list[Data]:
 def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     """Return one pass, a training epoch with its metrics, and the number of parameters."""
     file = find_config(cell["cfg"])
-    record, size = record_of(file), WARM_UP_GRAPHS if small else cell["graphs"]
+    record, size = find_record(file), WARM_UP_GRAPHS if small else cell["graphs"]
     if record.level == "node":
         dataset = GraphDataset(draw(cell["data"], 1))
     else:  # a graph each for validation and test, which no pass reads

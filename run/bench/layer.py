@@ -24,7 +24,7 @@ from graphgps_kmip.signatures import options
 from tests.reference.attention_formulas import PREFIX, REFERENCES
 
 from . import bench_records
-from .attention_inputs import make_inputs, shape_of
+from .attention_inputs import make_inputs, parse_shape
 from .harness import Bounds, Facts, NotSupported, Pass, Row, Stopwatch, measure
 
 NO_ATTENTION = "no attention"
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     places = [("single", n) for n in args.n]
     if args.batch != "none":
         batch = f"batch:{args.batch}x{args.heads}"
-        places.insert(0, (batch, shape_of(batch)[0]))
+        places.insert(0, (batch, parse_shape(batch)[0]))
     common = {key: getattr(args, key) for key in ("k", "heads", "device", "threads")}
     common |= {"bench": "layer", "setting": "layer", "dim": args.dims}
     picked = bench_records.pick(names(), args.methods)

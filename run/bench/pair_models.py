@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
     for data in args.data:
         shape = SHAPES[data]
         common = {"bench": "pair_models", "setting": "step", "data": data, "graphs": shape.graphs, "dim": shape.dim}
-        common |= {"heads": shape.heads, "n": sum(sizes_of(shape)), "device": args.device, "threads": args.threads}
+        common |= {"heads": shape.heads, "n": sum(list_sizes(shape)), "device": args.device, "threads": args.threads}
         groups.append([common | {"method": name} for name in names])
     rows = measure(groups, Bounds(args.repeats, args.limit))
     done = {(row["data"], row["method"]): row for row in rows if row["status"] == "ok"}
@@ -107,7 +107,7 @@ def make_table(rows: list[Row]) -> dict[str, Any]:
     return {"cells": cells, "empty": empty, "units": {"step_time": "s", "step_memory": "GiB"}, "sample": True}
 
 
-def sizes_of(shape: Shape) -> list[int]:
+def list_sizes(shape: Shape) -> list[int]:
     """Return the number of nodes of each graph: quantiles of a gamma distribution, of a normal one for small spread."""
     mean, std, least, largest = shape.sizes
     share = (np.arange(shape.graphs) + 0.5) / shape.graphs
@@ -119,7 +119,7 @@ def sizes_of(shape: Shape) -> list[int]:
 def draw_batch(shape: Shape) -> Batch:
     """Return the same batch at each call, graphs of all sizes in random order."""
     rng = np.random.default_rng(0)
-    graphs = [molecule(rng, size, shape.outputs) for size in rng.permutation(sizes_of(shape))]
+    graphs = [molecule(rng, size, shape.outputs) for size in rng.permutation(list_sizes(shape))]
     return Batch.from_data_list(graphs)
 
 
@@ -176,7 +176,7 @@ def make(cell: Row, small: bool) -> tuple[Pass, Facts]:
     torch.manual_seed(0)
     batch, model = draw_batch(shape).to(device), build_model(shape, cell["method"]).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=1e-5, fused=True)
-    pairs = sum(size**2 for size in sizes_of(shape))
+    pairs = sum(size**2 for size in list_sizes(shape))
 
     def run() -> dict[str, float]:
         watch = Stopwatch(device)

@@ -100,10 +100,12 @@ def main(argv: list[str]) -> int:
         common |= {"nodes": args.nodes, "dir": str(args.dir), "device": args.device, "threads": args.threads}
         groups += [[common | {"method": name}] for name in names]  # memory: one process at a time
     rows = measure(groups, Bounds(args.repeats, args.limit))
-    of_lists = {row["data"]: row["memory_mib"] for row in rows if row["method"] == EDGE_LIST and row["status"] == "ok"}
+    edge_list_memory = {
+        row["data"]: row["memory_mib"] for row in rows if row["method"] == EDGE_LIST and row["status"] == "ok"
+    }
     for row in rows:
-        if row["status"] == "ok" and row["data"] in of_lists:
-            row["of_edge_list"] = row["memory_mib"] / of_lists[row["data"]]
+        if row["status"] == "ok" and row["data"] in edge_list_memory:
+            row["of_edge_list"] = row["memory_mib"] / edge_list_memory[row["data"]]
     content = make_table(rows) | {"sample": args.nodes > 0}
     return bench_records.save(args, rows, COLUMNS, table_content=content)
 

@@ -129,7 +129,7 @@ def test_each_graph_is_cut_into_full_tiles_and_a_rest() -> None:
 @pytest.mark.parametrize("sizes", [[9], [5, 3, 4], [], [0], [4, 0]])
 def test_graphs_of_like_size_stay_whole(sizes: list[int]) -> None:
     context = context_of(sizes)
-    tiles = Tiles.of_uneven(context, 3)
+    tiles = Tiles.split_uneven(context, 3)
     assert tiles.context is context
     assert tiles.graph.tolist() == list(range(len(sizes)))
     assert tiles.place.tolist() == [0] * len(sizes)

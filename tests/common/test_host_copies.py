@@ -15,11 +15,11 @@ from graphgps_kmip.ops import host_copies
 from graphgps_kmip.ops.host_copies import (
     compute_once,
     find_copy,
+    find_rows,
     host_copy,
     on_device,
     remember,
     remember_batch,
-    rows_of,
 )
 from graphgps_kmip.ops.propagation import adjacency, unweighted
 
@@ -79,9 +79,9 @@ def test_a_tensor_made_of_numbers_has_a_copy_on_any_device() -> None:
 
 def test_rows_of_a_mask_are_those_where_it_is_true() -> None:
     mask = torch.tensor([True, False, True])
-    assert rows_of(mask).tolist() == [0, 2]
+    assert find_rows(mask).tolist() == [0, 2]
     there = remember(torch.empty_like(mask, device=META), mask)
-    assert host_copy(rows_of(there)).tolist() == [0, 2]
+    assert host_copy(find_rows(there)).tolist() == [0, 2]
 
 
 def test_a_result_is_made_once_for_each_key_and_again_after_a_change_in_place() -> None:

@@ -36,7 +36,7 @@ def test_sums_of_lists_and_of_chunks_are_the_same(edges: int, most: int, monkeyp
     for weights in (weight, None):
         factors = torch.ones(edges, dtype=torch.float64) if weights is None else weights
         dense = torch.zeros(9, 9, dtype=torch.float64).index_put(tuple(edge_index.flip(0)), factors, accumulate=True)
-        for sums in (propagation.sums_of_lists, propagation.sums_of_chunks):
+        for sums in (propagation.sum_lists, propagation.sum_chunks):
             torch.testing.assert_close(
                 sums(x, WeightedEdges(edge_index, 9, weights)), dense @ x, atol=1e-12, rtol=1e-12
             )

@@ -19,7 +19,7 @@ from torch_geometric.graphgym.models.gnn import GNNPreMP
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
 from graphgps_kmip.compat.parameter_renaming import read_state, rename_parameters
 from graphgps_kmip.errors import CheckpointError
-from graphgps_kmip.gym.network_building import build_network, plan_of
+from graphgps_kmip.gym.network_building import build_network, make_plan
 from graphgps_kmip.networks.network_stack import input_part, prediction_head
 from graphgps_kmip.train.checkpoint import read_checkpoint
 from tests.gym.networks import DATA, configure
@@ -56,7 +56,7 @@ def test_graphgyms_input_layers_load_with_any_options(layers: int, l2norm: bool,
     public_part, x = GNNPreMP(8, 8, layers).eval(), torch.randn(5, 8)
     for parameter in public_part.parameters():
         nn.init.normal_(parameter)
-    our_part = load_part(input_part(plan_of(), 8), public_part, "pre_mp.", "pre_mp.")
+    our_part = load_part(input_part(make_plan(), 8), public_part, "pre_mp.", "pre_mp.")
     expected = public_part(Data(x=x)).x if layers else x
     torch.testing.assert_close(our_part(x), expected)
 
@@ -72,7 +72,7 @@ def test_graphgyms_heads_load_with_any_number_of_layers(head: str, layers: int, 
     public_part = public.get(head, public_heads.GNNNodeHead)(8, dim_out).eval()
     for parameter in public_part.parameters():
         nn.init.normal_(parameter)
-    our_part = load_part(prediction_head(plan_of(), 8, dim_out), public_part, "head.", "post_mp.")
+    our_part = load_part(prediction_head(make_plan(), 8, dim_out), public_part, "head.", "post_mp.")
     x = torch.randn(5, 8)
     torch.testing.assert_close(our_part.mlp(x), public_part.layer_post_mp(x.clone()))
 
@@ -81,14 +81,14 @@ def test_the_other_public_heads_load() -> None:
     linears = {"0.weight": torch.randn(8, 8), "0.bias": torch.randn(8), "1.weight": torch.randn(3, 8),
                "1.bias": torch.randn(3)}  # fmt: skip
     configure(GYM | {"gnn.head": "mlp_graph", "gnn.layers_post_mp": 2})
-    our_part = prediction_head(plan_of(), 8, 3)
+    our_part = prediction_head(make_plan(), 8, 3)
     target = {f"head.{key}": value for key, value in our_part.state_dict().items()}
     for row in ({"0": "FC_layers.0", "1": "FC_layers.1"}, {"0": "mlp.1", "1": "mlp.4"}):  # SAN's, LRGB's
         state = {f"model.post_mp.{row[key[0]]}{key[1:]}": value for key, value in linears.items()}
         full = list(rename_parameters(state, target, PUBLIC, FILE).values())
         assert all(torch.equal(value, linear) for value, linear in zip(full, linears.values(), strict=True))
     configure(GYM | {"gnn.head": "ogb_code_graph"})
-    target = {f"head.{key}": value for key, value in prediction_head(plan_of(), 8, 3).state_dict().items()}
+    target = {f"head.{key}": value for key, value in prediction_head(make_plan(), 8, 3).state_dict().items()}
     state = {key.replace("head.", "post_mp."): torch.randn_like(value) for key, value in target.items()}
     assert rename_parameters(state, target, PUBLIC, FILE).keys() == target.keys()
 

@@ -12,8 +12,8 @@ from torch_geometric.graphgym.config import cfg
 
 from graphgps_kmip.compat.dialects import DIALECTS, QUIRKS
 from graphgps_kmip.gym.config_loading import flatten, load_config
-from graphgps_kmip.gym.network_building import build_model, plan_of
-from graphgps_kmip.networks.gps_networks import dropout_of
+from graphgps_kmip.gym.network_building import build_model, make_plan
+from graphgps_kmip.networks.gps_networks import read_dropout
 from graphgps_kmip.registry import entries
 
 HEAD = "dataset: {format: sklearn, name: digits}\n"
@@ -132,11 +132,11 @@ def test_heads_without_a_width_are_as_wide_as_the_network_in_the_k_mip_codes(dia
 @pytest.mark.parametrize("dialect", ["exphormer", "spexphormer", "kmip", "kmip-thesis"])
 def test_attention_dropout_reaches_only_full_attention_and_performer(dialect: str, tmp_path: Path) -> None:
     load(tmp_path, f"dialect: {dialect}\n", "gt.attn_dropout", "0.5")
-    rates = {name: dropout_of(plan_of(), row) for name, row in entries("attention").items()}
+    rates = {name: read_dropout(make_plan(), row) for name, row in entries("attention").items()}
     assert rates["kMIP"] == rates["Exphormer"] == 0.0
     assert rates["Transformer"] == rates["Performer"] == 0.5
     load(tmp_path, "", "gt.attn_dropout", "0.5")
-    assert {dropout_of(plan_of(), entries("attention")[name]) for name in ("kMIP", "Exphormer")} == {0.5}
+    assert {read_dropout(make_plan(), entries("attention")[name]) for name in ("kMIP", "Exphormer")} == {0.5}
 
 
 @pytest.mark.parametrize(

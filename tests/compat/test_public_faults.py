@@ -33,7 +33,7 @@ from graphgps_kmip.gym.config_loading import load_config
 from graphgps_kmip.gym.data_loading import load_configured
 from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.networks.network_settings import network_keys
-from graphgps_kmip.ranges import default_of
+from graphgps_kmip.ranges import read_default
 from tests.gym.networks import DATA, configure
 from tests.processes import python
 
@@ -54,7 +54,7 @@ NETWORKS = [*BRANCHES, GRAPHORMER, GRAPHORMER, {}, {"model.type": "Spexphormer",
 def test_every_quirk_is_a_value_of_the_keys_of_faults_that_is_not_their_default() -> None:
     quirks = [setting for settings in QUIRKS.values() for setting in settings.items()]
     assert {key for key, _ in quirks} == FAULTS.keys()
-    assert all(default_of(FAULTS[key]) != value for key, value in quirks)
+    assert all(read_default(FAULTS[key]) != value for key, value in quirks)
 
 
 def test_no_component_has_a_key_of_a_fault() -> None:

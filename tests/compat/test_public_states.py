@@ -13,7 +13,7 @@ from torch_geometric.graphgym.config import cfg
 from torch_geometric.graphgym.model_builder import create_model
 
 from graphgps_kmip.compat.checkpoint_names import PUBLIC
-from graphgps_kmip.compat.parameter_renaming import constants_of, rename_parameters
+from graphgps_kmip.compat.parameter_renaming import list_constants, rename_parameters
 from graphgps_kmip.errors import CheckpointError
 from graphgps_kmip.gym.config_loading import load_config
 
@@ -42,7 +42,7 @@ def state_of(name: str) -> dict[str, Tensor]:
 
 
 def load(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return rename_parameters(state, model.state_dict(), PUBLIC, FILE, constants=constants_of(model))
+    return rename_parameters(state, model.state_dict(), PUBLIC, FILE, constants=list_constants(model))
 
 
 @pytest.mark.parametrize("name", STATES)

@@ -12,7 +12,7 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.utils import grid, subgraph
 
 from graphgps_kmip.data import DatasetRecord, GraphDataset, NodeLoader, Sampling, make_loaders
-from graphgps_kmip.data.graph_changes import part_of, partition
+from graphgps_kmip.data.graph_changes import partition, select_part
 from graphgps_kmip.data.node_loader import NodeSubgraphs, around_nodes
 
 
@@ -189,7 +189,7 @@ def test_further_pairs_of_nodes_keep_those_inside_with_their_features() -> None:
     graph.expander_edge_attr = torch.tensor([10, 11, 12])
     graph.pair_index, graph.pair_attr = torch.tensor([[1, 5], [5, 7]]), torch.tensor([[1.0], [2.0]])
     graph.title = "a mesh"
-    part = part_of(graph, torch.tensor([8, 5, 0, 1]), torch.tensor([], dtype=torch.long))
+    part = select_part(graph, torch.tensor([8, 5, 0, 1]), torch.tensor([], dtype=torch.long))
     assert part.expander_edge_index.tolist() == [[2], [0]]
     assert part.expander_edge_attr.tolist() == [10]
     assert part.pair_index.tolist() == [[3], [1]]

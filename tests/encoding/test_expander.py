@@ -113,8 +113,8 @@ def test_the_eigenvalue_is_that_of_the_dense_matrix(num_nodes: int, raw: bool) -
     loops = np.diag(np.diag(adjacency))
     matrix = np.diag((adjacency if raw else adjacency - loops).sum(1)) - (adjacency - loops)
     expected = np.linalg.eigvalsh(matrix)[1]
-    value_of = raw_spectral_value if raw else spectral_value
-    assert value_of(edges.numpy(), num_nodes) == pytest.approx(expected, rel=1e-5)
+    compute_value = raw_spectral_value if raw else spectral_value
+    assert compute_value(edges.numpy(), num_nodes) == pytest.approx(expected, rel=1e-5)
 
 
 def test_it_draws_until_one_passes_and_keeps_the_best_otherwise(
@@ -146,5 +146,5 @@ def test_a_first_draw_that_only_the_raw_value_passes_is_kept_raw_and_drawn_again
     )
     first = expander_edges(11, 2, rng=expander_generator(seed, 0), check_spectrum=False, expansion=RAW)
     assert torch.equal(expander_edges(11, 2, rng=expander_generator(seed, 0), expansion=RAW), first)
-    again = expander_edges(11, 2, rng=expander_generator(seed, 0), expansion=replace(RAW, value_of=None))
+    again = expander_edges(11, 2, rng=expander_generator(seed, 0), expansion=replace(RAW, compute_value=None))
     assert spectral_value(again.numpy(), 11) >= spectral_bound(2)

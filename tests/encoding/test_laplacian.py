@@ -18,7 +18,7 @@ from torch import Tensor
 
 from graphgps_kmip.encoding import eigensolver
 from graphgps_kmip.encoding.eigensolver import SOLVED, Blocks, dense_eigenpairs, envelope_eigenpairs
-from graphgps_kmip.encoding.laplacian import laplacian_eigenpairs, laplacian_eigenpairs_of
+from graphgps_kmip.encoding.laplacian import compute_eigenpairs, laplacian_eigenpairs
 from graphgps_kmip.ops.native.compile_kernels import compiler
 from tests.recorded import load
 
@@ -83,7 +83,7 @@ GRAPHS = {
 def test_statistics_match_the_public_code_up_to_the_signs(norm: str, max_freqs: int) -> None:
     record = load(f"D_stats/lappe_stats_{norm}_L2_k{max_freqs}")
     edges = [record[f"in/edge_index_{graph}"] for graph in range(3)]
-    actual = laplacian_eigenpairs_of(list(zip(edges, (7, 12, 5), strict=True)), max_freqs, norm)
+    actual = compute_eigenpairs(list(zip(edges, (7, 12, 5), strict=True)), max_freqs, norm)
     for graph, (values, vectors) in enumerate(actual):
         expected, recorded = record[f"out/EigVecs_{graph}"], record[f"out/EigVals_{graph}"]
         close = {"rtol": 1e-9, "atol": 1e-9, "equal_nan": True}
@@ -126,7 +126,7 @@ def test_eigenpairs_are_those_of_the_definition(name: str, norm: str) -> None:
 def test_many_graphs_at_once_equal_each_alone_and_nodes_may_be_renumbered(norm: str) -> None:
     graphs = [named(graph) for graph in GRAPHS.values()] + [named(nx.barbell_graph(60, 7)), named(nx.path_graph(9))]
     graphs += [named(SUITABLE[name]) for name in ("path", "random tree", "grid", "cycle")]
-    together = laplacian_eigenpairs_of(graphs, 5, norm)
+    together = compute_eigenpairs(graphs, 5, norm)
     for (edges, size), (values, vectors) in zip(graphs, together, strict=True):
         alone = laplacian_eigenpairs(edges, size, 5, norm)
         torch.testing.assert_close(values, alone[0], rtol=0, atol=0, equal_nan=True)
@@ -212,7 +212,7 @@ def test_a_failure_is_reported_and_another_solver_follows(
     monkeypatch.setattr(eigensolver, "envelope_eigenpairs", failing)
     graphs = [named(SUITABLE[name]) for name in ("grid", "random tree")]
     with caplog.at_level(logging.WARNING):
-        actual = laplacian_eigenpairs_of(graphs, 5)
+        actual = compute_eigenpairs(graphs, 5)
     check_eigenpairs(matrix_of(*graphs[1], "sym"), *actual[1])
     assert not actual[0][0].any(), "the first graph's result must be the compiled solver's"
     assert caplog.text.count(f"compiled Lanczos on 151 nodes: {eigensolver.FAILURES[failure]}") == 1

@@ -106,7 +106,7 @@ def make_command_line(reproduce: ModuleType, root: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(reproduce, "own_files", lambda: root)
     monkeypatch.setattr(reproduce, "MANIFESTS", root / "experiments")
     monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))  # which `main` adds to
-    monkeypatch.setattr(reproduce, "hash_of", fake_hash)
+    monkeypatch.setattr(reproduce, "compute_hash", fake_hash)
     monkeypatch.setattr("graphgps_kmip.train.run_recording.code_version", lambda: "v1")
     monkeypatch.chdir(root)
 

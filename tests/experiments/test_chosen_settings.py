@@ -93,13 +93,13 @@ def test_a_search_that_was_stopped_has_no_choice_and_goes_on(tmp_path: Path) -> 
 def test_a_choice_of_other_ranges_settings_or_samples_does_not_count(tmp_path: Path) -> None:
     assert len(searched(tmp_path)[0].searched) == 2
     changed = lambda argv: f"{argv} of a file that has changed"  # noqa: E731
-    for of_ranges, hash_of, sample in (
+    for of_ranges, compute_hash, sample in (
         (ranges(fixed={"gt.n_heads": 2}), str, False),
         (ranges(7, searches=[dict(part, factors=MORE) for part in WHERE]), str, False),  # a trial more
         (ranges(), changed, False),
         (ranges(), str, True),
     ):
-        assert with_choices(TOY, of_ranges, tmp_path, hash_of, sample).searched == {}
+        assert with_choices(TOY, of_ranges, tmp_path, compute_hash, sample).searched == {}
 
 
 def test_a_sample_may_have_fewer_trials_than_the_ranges_say(tmp_path: Path) -> None:

@@ -178,7 +178,7 @@ def test_what_is_damaged_does_not_count_and_the_results_of_a_command_are_moved_a
         failure_file(path).write_text(json.dumps({"error": "e", "config_hash": "h"}))
         DAMAGES[damage](failure_file(path))
         assert read_failure(path) == {}
-    status = run_status(run, 0, place.root, place.hash_of)
+    status = run_status(run, 0, place.root, place.compute_hash)
     assert (status.state, status.error[:27]) == (State.MISSING, "its record.json is damaged ")
     if damage == "not JSON":
         assert [result.outcome for result in run_jobs([job], Setup(place.root))] == [Outcome.DONE]

@@ -41,7 +41,7 @@ def below(tag: str) -> float:
 def read_record(out: Path, trials: int, ranges: Any = RANGES, engine: str = "random") -> SearchRecord | None:
     """Return the record of the search of the toy that is on disk."""
     (search,) = searches(toy(), ranges)
-    return make_record(search, list_trials(search, partial(run_status, out=out, hash_of=str), trials, engine))
+    return make_record(search, list_trials(search, partial(run_status, out=out, compute_hash=str), trials, engine))
 
 
 def asked(out: Path, *limits: int) -> list[dict[str, str]]:
@@ -69,8 +69,8 @@ def test_a_coordinate_search_tries_the_default_and_each_value_of_one_factor_at_a
     ],
 )
 def test_best_values_are_put_together_once(first: tuple[float | None, ...], together: dict[str, str] | None) -> None:
-    score_of = dict(zip(map(SPACE.tag, FIRST), first, strict=True))
-    assert coordinate_search(SPACE, score_of) == ([together] if together else [])
+    scores = dict(zip(map(SPACE.tag, FIRST), first, strict=True))
+    assert coordinate_search(SPACE, scores) == ([together] if together else [])
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def jobs_of(place: Place, *more: Training) -> list[Job]:
     return plan_jobs({"A": experiment("A", training("GCN"), training("GAT"), *more, commands=commands)}, ["A"], place)
 
 
-def worker_of(job: Job) -> Worker:
+def make_worker(job: Job) -> Worker:
     return Worker(job.arguments, job.path.parents[2])
 
 
@@ -57,7 +57,7 @@ def test_a_dry_run_shows_the_files_of_sbatch_grouped_by_needs(place: Place, caps
     groups = [[job.label for job in group] for group in group_jobs(jobs_of(place))]
     assert groups == [["A GCN seed 0", "A GAT seed 0", "A bench"], ["A look"]]
     options = parse_options(["partition=gpu,time=1-02:30:00", "gres=gpu:1,mem=40GB"])
-    submit(jobs_of(place), worker_of, place.root / "slurm", options, dry_run=True)
+    submit(jobs_of(place), make_worker, place.root / "slurm", options, dry_run=True)
     first, second = capsys.readouterr().out.split("# group 2: 1 jobs, the first one A look")
     assert first.startswith("# group 1: 3 jobs, the first one A GCN seed 0\n#!/bin/bash")
     for line in ("partition=gpu", "time=1590", "gres=gpu:1", "mem=40GB", "array=0-2%3", "job-name=reproduce"):
@@ -87,7 +87,7 @@ def test_a_mistake_in_the_options_is_told(text: str, nodes: int | None, message:
 def test_without_submitit_or_slurm_the_error_says_so(place: Place, monkeypatch: Patch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(ManifestError, match="srun"):
-        submit(jobs_of(place), worker_of, place.root / "slurm", parse_options(["time=5"]))
+        submit(jobs_of(place), make_worker, place.root / "slurm", parse_options(["time=5"]))
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(ManifestError, match="pip install submitit"):
         parse_options(["time=5"])
@@ -103,13 +103,13 @@ def test_a_job_runs_in_the_folder_of_the_project_and_its_failure_is_an_error(pla
 
 def test_slurm_is_told_the_ids_of_the_jobs_that_another_needs(place: Place, cluster: Path) -> None:
     options = parse_options(["partition=gpu,time=5"])
-    submit(jobs_of(place), worker_of, place.root / "slurm/%j", options)
+    submit(jobs_of(place), make_worker, place.root / "slurm/%j", options)
     sent = (cluster / "sent").read_text()
     assert "#SBATCH --dependency=afterok:77_0:77_1\n" in sent
     assert sent.count("#SBATCH --partition=gpu") == 2
     (cluster / "bin/sbatch").write_text("#!/bin/sh\necho invalid partition >&2; exit 1\n")
     with pytest.raises(ManifestError, match="--slurm: sbatch failed: .*invalid partition"):
-        submit(jobs_of(place), worker_of, place.root / "slurm/%j", options)
+        submit(jobs_of(place), make_worker, place.root / "slurm/%j", options)
 
 
 def test_a_job_whose_time_is_up_saves_and_goes_to_the_queue_again(tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ def test_over_nodes_trainings_are_one_job_array(cluster: Path, monkeypatch: Patc
 
 @pytest.mark.parametrize("shipped", [False, True])
 def test_over_nodes_torchrun_starts_a_training_on_every_node(shipped: bool, place: Place, monkeypatch: Patch) -> None:
-    place = Place(place.root, place.out, place.hash_of, shipped=place.root / "run" if shipped else None)
+    place = Place(place.root, place.out, place.compute_hash, shipped=place.root / "run" if shipped else None)
     jobs, workers = plan_jobs({"A": experiment("A", training("GCN"))}, ["A"], place), []
-    monkeypatch.setattr(slurm, "submit", lambda jobs, worker_of, *_: workers.extend(map(worker_of, jobs)))
+    monkeypatch.setattr(slurm, "submit", lambda jobs, make_worker, *_: workers.extend(map(make_worker, jobs)))
     args = argparse.Namespace(slurm=["time=5"], nodes=2, gpus_per_node=8, slurm_dry_run=False, retry=False, seeds=None)
     run_on_slurm(jobs, place, args)
     environment = SimpleNamespace(raw_job_id="21234", num_nodes=2, hostnames=["node7", "node8"])

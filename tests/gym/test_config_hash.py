@@ -24,7 +24,7 @@ OWN = "examples/my_attention/digits-linear.yaml"
 pytestmark = pytest.mark.usefixtures("own_registry", "graphgym_registries")
 
 
-def hash_of(*argv: str) -> str:
+def compute_hash(*argv: str) -> str:
     load_config(cfg, ROOT / DIGITS, list(argv))
     return config_hash(cfg)
 
@@ -43,20 +43,20 @@ def hash_of(*argv: str) -> str:
     ],
 )
 def test_a_setting_counts_if_it_is_no_default_and_changes_numbers(argv: str, counts: bool) -> None:
-    assert (hash_of(*argv.split()) != hash_of()) == counts
+    assert (compute_hash(*argv.split()) != compute_hash()) == counts
 
 
 def test_the_width_counts_unless_a_budget_decides_it() -> None:
     budget = ("model.auto_satisfy_param_budget", "True")
-    assert hash_of("gnn.dim_inner", "48") != hash_of()
-    assert hash_of(*budget, "gnn.dim_inner", "48") == hash_of(*budget) != hash_of()
+    assert compute_hash("gnn.dim_inner", "48") != compute_hash()
+    assert compute_hash(*budget, "gnn.dim_inner", "48") == compute_hash(*budget) != compute_hash()
 
 
 def test_runs_of_an_experiment_share_a_hash() -> None:
-    hash_of()
-    first = config_hash(cfg, of_run=False)
-    hash_of("seed", "1", "dataset.split_index", "2")
-    assert config_hash(cfg, of_run=False) == first
+    compute_hash()
+    first = config_hash(cfg, per_run=False)
+    compute_hash("seed", "1", "dataset.split_index", "2")
+    assert config_hash(cfg, per_run=False) == first
 
 
 class Peculiar(FullAttention):
@@ -66,18 +66,18 @@ class Peculiar(FullAttention):
 
 
 def test_what_others_register_changes_nothing_unless_a_run_names_it_or_sets_its_options() -> None:
-    before = hash_of()
+    before = compute_hash()
     register_attention("Peculiar", Peculiar)
 
     register.register_config("theirs", lambda node: node.update({"theirs": CfgNode({"width": 3})}))
-    assert hash_of() == before
+    assert compute_hash() == before
     settings = [
         ("gt.layer_type", "GatedGCN+Peculiar"),
         ("gt.layer_type", "GatedGCN+Peculiar", "gt.peculiar.strength", "2.0"),
         ("gt.peculiar.strength", "2.0"),
         ("theirs.width", "4"),
     ]
-    assert len({before, *(hash_of(*argv) for argv in settings)}) == 5
+    assert len({before, *(compute_hash(*argv) for argv in settings)}) == 5
 
 
 @pytest.mark.parametrize("splits", ["[]", "[2, 1]"])

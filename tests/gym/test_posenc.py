@@ -22,7 +22,7 @@ from graphgps_kmip.encoding.resistance import edge_resistances, embedding_width,
 from graphgps_kmip.encoding.rrwp import rrwp
 from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.data_loading import current, enabled_encodings, load_dataset
-from graphgps_kmip.gym.network_building import plan_of
+from graphgps_kmip.gym.network_building import make_plan
 from graphgps_kmip.networks.network_stack import edge_encoder, node_encoder
 from graphgps_kmip.registry import entries, lookup
 from tests.gym.posenc_config import NARROW, ROOT, load, load_config, model_and_batch, sample
@@ -143,7 +143,7 @@ def test_the_defaults_are_the_public_ones() -> None:
 def test_every_encoding_of_edges_takes_its_columns_beside_their_features(name: str, width: int, tmp_path: Path) -> None:
     load("LinearNode", edges=name)
     batch = sample(tmp_path)
-    module = edge_encoder(plan_of(), name, 12)
+    module = edge_encoder(make_plan(), name, 12)
     out = module(batch.clone()).edge_attr
     assert out.shape == (batch.num_edges, 12)
     assert module[0].encoder.embedding_dim == 12 - width
@@ -162,11 +162,11 @@ def test_edges_have_their_resistances_and_the_probabilities_of_walks(tmp_path: P
 
 def test_a_batch_norm_is_between_features_and_walks_of_edges_only() -> None:
     load("LinearNode", "dataset.edge_encoder_num_types", "5", edges="TypeDictEdge+RWSEEdge")
-    module = edge_encoder(plan_of(), "TypeDictEdge+RWSEEdge", 12)
+    module = edge_encoder(make_plan(), "TypeDictEdge+RWSEEdge", 12)
     assert module[0].encoder.weight.shape == (5, 8)
     assert module[1].norm.module.num_features == 8
     load("LinearNode", edges="DummyEdge+ERE")
-    assert isinstance(edge_encoder(plan_of(), "DummyEdge+ERE", 12)[1].norm, nn.Identity)
+    assert isinstance(edge_encoder(make_plan(), "DummyEdge+ERE", 12)[1].norm, nn.Identity)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_batch_norm_is_between_features_and_walks_of_edges_only() -> None:
 def test_a_mistake_in_an_edge_encoder_is_one_line(name: str, argv: tuple[str, ...], line: str) -> None:
     load("LinearNode", *argv, edges=name)
     with pytest.raises(ConfigError, match=line):
-        enabled_encodings(cfg), edge_encoder(plan_of(), name, 12)
+        enabled_encodings(cfg), edge_encoder(make_plan(), name, 12)
 
 
 def test_the_width_of_resistance_embeddings_is_that_of_the_largest_graph(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_an_encoding_without_columns_leaves_all_of_them_to_the_features(tmp_path
     load("LinearNode+GraphormerBias+RWSE")
     batch = sample(tmp_path)
     cfg.share.dim_in = batch.x.size(1)
-    module = node_encoder(plan_of(), "LinearNode+GraphormerBias+RWSE", 12)
+    module = node_encoder(make_plan(), "LinearNode+GraphormerBias+RWSE", 12)
     assert module[0].encoder.out_features == module[1].in_degree_encoder.embedding_dim == 8
     out = module(batch)
     assert out.pair_attr.shape == (int(batch.ptr.diff().square().sum()), cfg.gt.n_heads)
@@ -256,7 +256,7 @@ def test_types_on_paths_are_computed_where_they_are_asked_for() -> None:
     graph = Data(x=torch.ones(3, 1), edge_index=edges, edge_attr=torch.tensor([[4], [6]]), num_nodes=3)
     assert encoding.compute([graph])[0]["path_types"][2].tolist() == [4, 6, -1]  # from node 0 to node 2; 3 = 4 - 1
     cfg.share.dim_in = 1
-    module = node_encoder(plan_of(), "LinearNode+GraphormerBias", 12)[1]
+    module = node_encoder(make_plan(), "LinearNode+GraphormerBias", 12)[1]
     assert module.edge_encoder.num_embeddings == 7
     assert module.place_encoder.shape == (4 * cfg.gt.n_heads**2, 1)
 

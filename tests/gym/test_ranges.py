@@ -20,7 +20,7 @@ from graphgps_kmip.gym.experiment import assemble, check_devices
 from graphgps_kmip.gym.planned_runs import configured, planned_runs
 from graphgps_kmip.ranges import FLAG, Range, Registered, refusal
 from graphgps_kmip.registry import register
-from graphgps_kmip.signatures import rules_of
+from graphgps_kmip.signatures import read_rules
 
 ROOT = Path(__file__).parents[2]
 DEFAULTS = CfgNode()
@@ -124,7 +124,7 @@ def test_a_users_component_may_declare_ranges_and_need_not() -> None:
     assert (node.gt.mine.reach, node.gt.mine.share) == (-9, 1.0)
     with pytest.raises(ConfigError, match=r"gt\.mine\.share: expected a finite number from 0 to 1, got 1\.5"):
         load_config(CfgNode(), None, ["gt.mine.share", "1.5"])
-    assert set(rules_of(Mine)) == {"share"}
+    assert set(read_rules(Mine)) == {"share"}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from torch_geometric.graphgym.config import cfg
 from graphgps_kmip.encoding.coco_voc_superpixels import SuperpixelEdgeEncoder
 from graphgps_kmip.encoding.feature_encoders import ATOM, BOND, LinearEdgeEncoder
 from graphgps_kmip.gym.config_loading import load_config
-from graphgps_kmip.gym.network_building import plan_of
+from graphgps_kmip.gym.network_building import make_plan
 from graphgps_kmip.networks.network_stack import build_head
 from graphgps_kmip.registry import components, lookup
 
@@ -69,7 +69,7 @@ def test_each_superpixel_name_has_the_constants_of_its_own_data_set() -> None:
 @pytest.mark.parametrize("decoding", ["dot", "cosine_similarity", "concat"])
 def test_a_head_for_pairs_follows_the_config(name: str, columns: int, decoding: str) -> None:
     cfg.model.edge_decoding, cfg.gnn.layers_post_mp, cfg.gnn.act = decoding, 2, "relu"
-    head = build_head(plan_of(), lookup("head", name), DIM, 1)
+    head = build_head(make_plan(), lookup("head", name), DIM, 1)
     graph = Data(x=torch.randn(3, DIM), edge_label_index=EDGES, edge_label=torch.tensor([1, 0, 1, 0]))
     pred, true = head(Batch.from_data_list([graph]))
     assert pred.shape == (4, columns)

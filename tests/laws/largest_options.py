@@ -17,7 +17,7 @@ import graphgps_kmip.networks  # noqa: F401 (registers k-MIP)
 from graphgps_kmip.errors import is_users
 from graphgps_kmip.ranges import Either, Range, Rule
 from graphgps_kmip.registry import Spec, entries
-from graphgps_kmip.signatures import rules_of
+from graphgps_kmip.signatures import read_rules
 from graphgps_kmip.testing.laws import DIM, NUM_HEADS, Trial, attend
 
 SECONDS = 20  # of processor time; what is allowed takes less than one, most of it for 1,000 layers
@@ -38,7 +38,7 @@ def options() -> Iterator[tuple[Spec, str, float]]:
     """Yield attentions and message passing layers with the name and largest value of each of their numbers."""
     for kind in ("attention", "message_passing"):
         for spec in entries(kind).values():
-            for name, rule in rules_of(spec.component).items():
+            for name, rule in read_rules(spec.component).items():
                 if name in spec.options and (value := largest(rule)) is not None:
                     yield spec, name, value
 

@@ -17,7 +17,7 @@ from graphgps_kmip.errors import ConfigError
 from graphgps_kmip.gym.network_building import build_network
 from graphgps_kmip.networks.create_model import create_model
 from graphgps_kmip.networks.network_settings import NETWORK_DEFAULTS, network_settings
-from graphgps_kmip.ranges import default_of
+from graphgps_kmip.ranges import read_default
 from graphgps_kmip.registry import entries, register
 from tests.gym.networks import DATA, configure
 from tests.processes import preloaded
@@ -112,7 +112,7 @@ def test_options_have_their_yaml_names_and_defaults() -> None:
     plain = network_settings({})
     for key, entry in NETWORK_DEFAULTS.items():
         group, name = key.split(".")
-        assert plain[group][name] == node[group][name] == default_of(entry), key
+        assert plain[group][name] == node[group][name] == read_default(entry), key
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from graphgps_kmip import reproduce
 from graphgps_kmip.errors import ManifestError
 from graphgps_kmip.experiments import hyperparameter_search
 from graphgps_kmip.experiments.experiment_spec import Experiment, FigureSpec, TableSpec
-from graphgps_kmip.experiments.hyperparameter_search import run_search, runner_of, with_choices
+from graphgps_kmip.experiments.hyperparameter_search import make_runner, run_search, with_choices
 from graphgps_kmip.experiments.job_runner import Setup
 from graphgps_kmip.experiments.jobs import Place, plan_jobs
 from graphgps_kmip.experiments.run_status import COLUMNS, run_status, with_published
@@ -161,7 +161,7 @@ def test_a_search_goes_on_from_published_trials_and_trains_no_published_run(
 
     monkeypatch.setattr(hyperparameter_search, "training_job", make_job)
     monkeypatch.setattr(hyperparameter_search, "run_jobs", lambda jobs, *_: recorder([job.run for job in jobs]))
-    runner = runner_of(Place(folder, folder, str), Setup(folder), published=with_published(TOY, folder).published)
+    runner = make_runner(Place(folder, folder, str), Setup(folder), published=with_published(TOY, folder).published)
     outcomes = run_search(TOY, "random", RANGES, runner, folder)
     assert [outcome.finished for outcome in outcomes] == [True, True]
     assert recorder.trained == ["search-depth2/7", *(f"{TOGETHER}/{seed}" for seed in (7, 8, 0, 1))]
@@ -282,7 +282,7 @@ def test_the_command_writes_what_table_shows_and_keeps_what_it_reads(
     shutil.copytree(reproduce.MANIFESTS, manifests)
     monkeypatch.setattr(reproduce, "MANIFESTS", manifests)
     monkeypatch.setattr(reproduce, "ROOT", tmp_path)
-    monkeypatch.setattr(reproduce, "hash_of", str)
+    monkeypatch.setattr(reproduce, "compute_hash", str)
     fair = reproduce.manifest()["fair/minesweeper"]
     (training,) = (row for row in fair.trainings if row.point["model"] == "GCN")
     name = reproduce.below_root(tmp_path)  # as the command does
@@ -315,6 +315,6 @@ def test_shipped_runs_are_of_todays_settings(file: Path, tmp_path: Path) -> None
     (key,) = (name for name in reproduce.manifest() if name.replace("/", "-") == file.stem)
     experiment = with_published(reproduce.manifest()[key], file.parent)
     rows = published_rows(
-        experiment, reproduce.load_ranges(reproduce.MANIFESTS / "ranges"), tmp_path, reproduce.hash_of
+        experiment, reproduce.load_ranges(reproduce.MANIFESTS / "ranges"), tmp_path, reproduce.compute_hash
     )
     assert published_csv(rows) == file.read_bytes()

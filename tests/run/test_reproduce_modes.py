@@ -55,8 +55,8 @@ def test_a_timing_beside_others_is_refused(argv: list[str], capsys: Capture) -> 
 def test_every_job_that_slurm_is_given_runs_as_a_command_of_its_own(project: Path, monkeypatch: Patch) -> None:
     submitted = []
 
-    def submit(jobs: list[Job], worker_of: Callable[[Job], slurm.Worker], *_: object) -> bool:
-        submitted.extend(worker_of(job).arguments for job in jobs)
+    def submit(jobs: list[Job], make_worker: Callable[[Job], slurm.Worker], *_: object) -> bool:
+        submitted.extend(make_worker(job).arguments for job in jobs)
         return True
 
     monkeypatch.setattr(slurm, "submit", submit)

@@ -18,7 +18,7 @@ from torch_geometric.graphgym.model_builder import create_model
 from graphgps_kmip.compat.checkpoint_names import choose_names
 from graphgps_kmip.compat.dialects import quirks_met
 from graphgps_kmip.compat.key_translation import refuse
-from graphgps_kmip.compat.parameter_renaming import constants_of, rename_parameters
+from graphgps_kmip.compat.parameter_renaming import list_constants, rename_parameters
 from graphgps_kmip.encoding import laplacian as laplacian_encoder
 from graphgps_kmip.gym.config_loading import flatten, load_config
 from tests.whole.dropout_audit import audited, recorded
@@ -87,7 +87,7 @@ def compare(file: Path, record: Record, monkeypatch: pytest.MonkeyPatch, **overr
     configure(file, record, overrides)
     model, result = create_model(to_device=False).double(), Comparison()
     theirs = weights(record["state"], {})
-    ours, fixed = model.state_dict(), constants_of(model)
+    ours, fixed = model.state_dict(), list_constants(model)
     state = rename_parameters(theirs, ours, choose_names(theirs), file.with_suffix(".ckpt"), constants=fixed)
     places = {id(value): name for name, value in theirs.items()}
     names = {places[id(value)]: name for name, value in state.items() if id(value) in places}

@@ -65,8 +65,8 @@ def draw_graph(rng: np.random.Generator, nodes: int, signs: int) -> Data:
     half = nodes // 2
     codes = rng.choice(2**signs, half, replace=False)
     values = rng.integers(VALUES, size=half)
-    asked = rng.integers(half, size=nodes - half)  # the key of each query
-    owner = np.concatenate([np.arange(half), asked])  # node -> its key
+    query_keys = rng.integers(half, size=nodes - half)  # the key of each query
+    owner = np.concatenate([np.arange(half), query_keys])  # node -> its key
     is_key = np.arange(nodes) < half
     order = rng.permutation(nodes)
     owner, is_key = owner[order], is_key[order]

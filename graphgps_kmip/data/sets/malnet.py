@@ -48,9 +48,9 @@ def featurize(data: Data, kind: str) -> Data:
     """
     if kind not in KINDS:
         raise InputError(f"dataset.name: PyG-MalNetTiny has no {kind!r}.{suggest(kind, KINDS)}")
-    made = copy.copy(data)
-    made.x = KINDS[kind](Data(edge_index=data.edge_index, num_nodes=data.num_nodes))
-    return made
+    graph = copy.copy(data)
+    graph.x = KINDS[kind](Data(edge_index=data.edge_index, num_nodes=data.num_nodes))
+    return graph
 
 
 @cache

@@ -80,7 +80,7 @@ def load_node(home: str, name: str, raw: RawFiles) -> Data:
 
     Edges of arxiv have a direction, others are given in both; ``x`` of proteins is the mean of ``edge_attr``.
     """
-    prepare = _mean_of_edges if name == "ogbn-proteins" else None
+    prepare = _average_edges if name == "ogbn-proteins" else None
     graph = OGBGraphs(home, raw, one_way=name == "ogbn-arxiv", prepare=prepare)[0]
     split = ogb_split(home, raw)
     masks = {f"{part}_mask": index_to_mask(index, graph.num_nodes) for part, index in split.items()}
@@ -88,7 +88,7 @@ def load_node(home: str, name: str, raw: RawFiles) -> Data:
     return Data(x=graph.x, edge_index=graph.edge_index, edge_attr=graph.edge_attr, y=y, **masks)
 
 
-def _mean_of_edges(graph: Data) -> Data:
+def _average_edges(graph: Data) -> Data:
     graph.x = scatter(graph.edge_attr, graph.edge_index[1], dim=0, dim_size=graph.num_nodes, reduce="mean")
     return graph
 
@@ -121,13 +121,13 @@ def random_negatives(edges: Tensor, num_nodes: int, seed: int) -> Tensor:
     Shapes: edges (2, L) -> (2, L).
     """
     generator = torch.Generator().manual_seed(seed)
-    taken = _pair_number(edges, num_nodes).unique()
-    if len(taken[taken % (num_nodes + 1) != 0]) == num_nodes * (num_nodes - 1) // 2:
+    numbers = _pair_number(edges, num_nodes).unique()
+    if len(numbers[numbers % (num_nodes + 1) != 0]) == num_nodes * (num_nodes - 1) // 2:
         raise InputError("every pair of nodes is an edge: there are no negatives to draw")
     drawn = edges[:, :0]
     while drawn.size(1) < edges.size(1):
         pairs = torch.randint(num_nodes, edges.shape, generator=generator)
-        new = (pairs[0] != pairs[1]) & ~torch.isin(_pair_number(pairs, num_nodes), taken)
+        new = (pairs[0] != pairs[1]) & ~torch.isin(_pair_number(pairs, num_nodes), numbers)
         drawn = torch.cat([drawn, pairs[:, new]], dim=1)
     return drawn[:, : edges.size(1)]
 

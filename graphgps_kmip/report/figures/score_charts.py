@@ -126,7 +126,7 @@ def draw_time_against_score(tables: Mapping[str, ResultTable], options: Mapping[
         labels[axes] = []
         both = {which: _points(scores, times, column, which) for which in MODELS}
         for row, style in styles.items():
-            points = {which: of_row[row] for which, of_row in both.items() if row in of_row}
+            points = {which: model_points[row] for which, model_points in both.items() if row in model_points}
             for which, (x, y) in points.items():
                 axes.plot([x], [y], linestyle="", **style, **MODELS[which])
             places, spread = list(points.values()), scores.rows[row][column].our_spread
@@ -323,7 +323,7 @@ def _place_labels(figure: Figure, labels: Mapping[Axes, Iterable[Label]], fontsi
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     renderer = FigureCanvasAgg(figure).get_renderer()
-    for axes, of_panel in labels.items():
+    for axes, panel_labels in labels.items():
         half, frame = 4 * figure.dpi / 72, axes.get_window_extent().padded(-2)
         drawn = [line.get_xydata() for line in axes.lines if line.get_marker() not in ("None", "|", "_")]
         points = [axes.transData.transform(point) for data in drawn for point in data]
@@ -332,7 +332,7 @@ def _place_labels(figure: Figure, labels: Mapping[Axes, Iterable[Label]], fontsi
         paths = [line.get_transform().transform_path(line.get_path()) for line in lines]
         texts = [
             plot.note(axes, text, (x, y), (0, 0), fontsize=fontsize, va="bottom", **look)
-            for x, y, text, look in of_panel
+            for x, y, text, look in panel_labels
         ]
         boxes, costs = [], []
         for text in texts:

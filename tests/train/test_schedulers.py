@@ -105,7 +105,7 @@ def test_a_schedule_resumes_from_a_safely_loaded_state(file: str) -> None:
 
 def test_a_warm_up_longer_than_the_run_stays_finite() -> None:
     for shape in ("linear", "cosine", "polynomial"):
-        name = f"{shape}_add_warmup"
+        name = f"{shape}_with_warmup"
         got = list(rates(name, *build(name, {"num_warmup_epochs": 50, "max_epoch": 10}), [0.0] * 10))
         np.testing.assert_allclose(got[1:], [1e-3 * epoch / 50 for epoch in range(1, 10)], rtol=1e-12)
 

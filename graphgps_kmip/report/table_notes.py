@@ -73,12 +73,24 @@ def table_notes(table: ResultTable, partial: bool) -> Iterator[str]:
     if alone := dict.fromkeys(row for row, side in filled if side.alone):
         yield f"seconds and memory of one run that had the machine to itself (`run --timing`): {', '.join(alone)}."
     yield from _failures(places)
-    records = [status.record for _, side in filled for status in side.sources.values()]
-    if machines := sorted({describe_hardware(record.get("hardware", {})) for record in records} - {"?"}):
-        yield f"our hardware: {'; '.join(machines)}."
+    yield from _hardware_notes(filled)
     if table.printed_hardware:
         yield f"the paper's hardware: {table.printed_hardware}."
     yield from table.notes
+
+
+def _hardware_notes(filled: Iterable[tuple[str, Ours]]) -> Iterator[str]:
+    """Yield the machines of the runs, each with its rows where there are several: their seconds are not the same."""
+    machines: dict[str, dict[str, None]] = {}
+    for row, side in filled:
+        for status in side.sources.values():
+            if facts := status.record.get("hardware"):
+                machines.setdefault(describe_hardware(facts), {})[row] = None
+    if len(machines) == 1:
+        yield f"our hardware: {next(iter(machines))}."
+    elif machines:
+        parts = (f"{machine} ({', '.join(rows)})" for machine, rows in sorted(machines.items()))
+        yield f"our hardware: {'; '.join(parts)}; seconds, and what is trained for a number of them, differ with it."
 
 
 def _failures(places: list[tuple[str, str, Cell]]) -> Iterator[str]:

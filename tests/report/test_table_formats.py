@@ -111,6 +111,13 @@ def test_ours_is_next_to_the_paper_with_difference_interval_counts_ranks_and_not
     assert FORMATS["md"](same).startswith("### Accuracy & more_or_less (E, 2 of 4 runs)\n")
 
 
+def test_rows_of_several_machines_are_named() -> None:
+    table, side = result_table(), our_side(70.0, 71.0)
+    side.sources[1] = Status(State.DONE, RUN, RECORD | {"hardware": {"gpu": "A100"}})
+    table.rows["GAT"]["digits"] = Cell(side)
+    assert "our hardware: A100 (GAT); EPYC, 2 cores (GCN, GAT, k|MIP_1, GINE); seconds, and" in FORMATS["md"](table)
+
+
 def test_with_partial_the_mean_of_the_finished_runs_is_shown_unranked() -> None:
     cells = markdown_cells(partial=True)["k\\|MIP_1"]
     assert (cells[0], cells[4]) == ("31.00 ± 1.41 (2 of 5); 1 failed; 1 diverged", "0 of 2")

@@ -313,9 +313,8 @@ def _is_unnamed_damage(error: Exception) -> bool:
 
 def _raw_files(folder: Path, raw: RawFiles) -> list[Path]:
     paths = []
-    processed = Path(
-        raw.processed
-    ).name  # at any depth: sets that share raw files are side by side (ZINC: subset, full)
+    # left out at any depth: sets that share raw files are side by side (ZINC: subset, full)
+    processed = Path(raw.processed).name
     for place, names, files in os.walk(folder, followlinks=True):  # large data are often a link
         names[:] = sorted(name for name in names if not name.startswith((".", processed)))
         paths += [Path(place, name) for name in sorted(files) if not name.startswith(".") and ".damaged-" not in name]

@@ -86,11 +86,11 @@ def _hardware_notes(filled: Iterable[tuple[str, Ours]]) -> Iterator[str]:
         for status in side.sources.values():
             if facts := status.record.get("hardware"):
                 machines.setdefault(describe_hardware(facts), {})[row] = None
-    if len(machines) == 1:
-        yield f"our hardware: {next(iter(machines))}."
-    elif machines:
-        parts = (f"{machine} ({', '.join(rows)})" for machine, rows in sorted(machines.items()))
+    if len(machines) > 1:
+        parts = [f"{machine} ({', '.join(rows)})" for machine, rows in sorted(machines.items())]
         yield f"our hardware: {'; '.join(parts)}; seconds, and what is trained for a number of them, differ with it."
+    elif machines:
+        yield f"our hardware: {', '.join(machines)}."
 
 
 def _failures(places: list[tuple[str, str, Cell]]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 Made = TypeVar("Made")
 _copies = WeakTensorKeyDictionary()  # tensor on a device -> (its version, tensor on the CPU)
-_copies = WeakTensorKeyDictionary()  # tensor -> {place of a view in it, key: (the tensor's version, what was made)}
+_results = WeakTensorKeyDictionary()  # tensor -> {place of a view in it, key: (the tensor's version, result)}
 
 
 def remember(tensor: Tensor, copy: Tensor) -> Tensor:
@@ -89,7 +89,7 @@ def compute_once(tensor: Tensor, key: Hashable, make: Callable[[], Made]) -> Mad
     if is_compiling() or tensor.is_inference():  # whose changes are not counted
         return make()
     base = tensor if tensor._base is None else tensor._base  # a view is a new object each time it is taken
-    results, place = _copies.setdefault(base, {}), (tensor.storage_offset(), tensor.shape, tensor.stride(), key)
+    results, place = _results.setdefault(base, {}), (tensor.storage_offset(), tensor.shape, tensor.stride(), key)
     version, value = results.get(place, (None, None))
     if version != base._version:
         with torch.inference_mode(False):  # a later training step may save it for its backward pass

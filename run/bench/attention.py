@@ -28,8 +28,8 @@ from .search_methods import FullAttention, KMIPAttention, Search, attentions, ea
 SMALL = 64  # nodes of the first problem, which loads and compiles
 CHECKED_QUERIES = 256
 ROUNDING = 1e-5  # scores of two exact searches differ by the order of summation in float32
-COLUMNS = "data n method total_ms total_min_ms total_max_ms repeats forward_ms search_ms softmax_ms gather_ms"
-COLUMNS = f"{COLUMNS} backward_ms cpu_ms memory_mib recall pairs_seen isa status".split()
+TIMES = "total_ms total_min_ms total_max_ms repeats forward_ms search_ms softmax_ms gather_ms backward_ms cpu_ms"
+COLUMNS = f"data n method {TIMES} memory_mib recall pairs_seen isa status".split()
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

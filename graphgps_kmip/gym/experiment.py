@@ -128,7 +128,8 @@ def run_experiment(
             restart_peak_memory()  # of another run in this process
             parts = assemble()  # data set and model; a mistake in them must not touch the folder of earlier results
             if writes_scores := _writes_scores(keep_scores):
-                check_keeps_best(cfg), the_graph(parts.dataset, parts.info.level)
+                check_keeps_best(cfg)
+                the_graph(parts.dataset, parts.info.level)  # refuses several
             loaders = current_loaders(parts.dataset, parts.info.level, fabric)
             optimizer = current_optimizer(parts.model)
             scheduler = current_scheduler(optimizer)

@@ -70,27 +70,30 @@ def table_notes(table: ResultTable, partial: bool) -> Iterator[str]:
     yield from tuning_notes(table.searches)
     yield from significance_notes(table, partial)
     yield from claim_notes(table, partial)
-    if alone := dict.fromkeys(row for row, side in filled if side.alone):
-        yield f"seconds and memory of one run that had the machine to itself (`run --timing`): {', '.join(alone)}."
+    alone, others = ([(row, side) for row, side in filled if side.alone is timed] for timed in (True, False))
+    if alone:
+        rows = ", ".join(dict.fromkeys(row for row, _ in alone))
+        place = f", on {'; '.join(machines)}" if (machines := list_machines(alone)) else ""
+        yield f"seconds and memory of one run that had the machine to itself (`run --timing`{place}): {rows}."
     yield from _failures(places)
-    yield from _hardware_notes(filled)
+    if machines := list_machines(others):
+        differ = "; seconds, and what is trained for a number of them, differ with it" if len(machines) > 1 else ""
+        yield f"our hardware: {'; '.join(machines)}{differ}."
     if table.printed_hardware:
         yield f"the paper's hardware: {table.printed_hardware}."
     yield from table.notes
 
 
-def _hardware_notes(filled: Iterable[tuple[str, Ours]]) -> Iterator[str]:
-    """Yield the machines of the runs, each with its rows where there are several: their seconds are not the same."""
+def list_machines(filled: Iterable[tuple[str, Ours]]) -> list[str]:
+    """Return the machines of the runs, each with its rows where there are several: their seconds are not the same."""
     machines: dict[str, dict[str, None]] = {}
     for row, side in filled:
         for status in side.sources.values():
             if facts := status.record.get("hardware"):
                 machines.setdefault(describe_hardware(facts), {})[row] = None
-    if len(machines) > 1:
-        parts = [f"{machine} ({', '.join(rows)})" for machine, rows in sorted(machines.items())]
-        yield f"our hardware: {'; '.join(parts)}; seconds, and what is trained for a number of them, differ with it."
-    elif machines:
-        yield f"our hardware: {', '.join(machines)}."
+    return [
+        f"{machine} ({', '.join(rows)})" if len(machines) > 1 else machine for machine, rows in sorted(machines.items())
+    ]
 
 
 def _failures(places: list[tuple[str, str, Cell]]) -> Iterator[str]:

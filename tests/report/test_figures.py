@@ -121,10 +121,14 @@ def test_score_against_cost_has_a_panel_for_each_cost_of_a_data_set_and_a_labell
         assert marks(axes) == set(points(axes).values())
     assert [axes.get_xscale() for axes in figure.axes] == ["log", "linear"]
     assert not figure.legends
-    with pytest.raises(
-        ResultsError, match="p/score: no model has all runs of a score and of epoch_seconds or memory_mb"
-    ):
-        draw_score_against_cost({"p/score": tables()["p/score"]})
+
+
+@pytest.mark.parametrize("key", ["p/score", "two models"])
+def test_a_data_set_without_costs_or_of_two_models_has_no_panel_of_score_against_cost(key: str) -> None:
+    two = table(key, tables()["p/fair"].columns, dict.fromkeys(("GCN", "GAT"), [cell(84.0), cell(0.1), cell(600.0)]))
+    message = f"{key}: no data set has three models with all runs of a score and of epoch_seconds or memory_mb"
+    with pytest.raises(ResultsError, match=message):
+        draw_score_against_cost({key: tables().get(key, two)})
 
 
 def test_models_with_kmip_are_bold_and_have_a_colour_of_their_own() -> None:

@@ -250,17 +250,12 @@ def test_each_published_number_has_an_origin(folder: Path) -> None:
 def test_below_a_figure_stand_the_published_rows(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     monkeypatch.setattr(draw_figure_module, "_write_around", lambda figure, title, below, sample: written.append(below))  # noqa: ARG005
-    cost = {"toy epoch_seconds": {"metric": "epoch", "unit": "s"}}
-    spec = dataclasses.replace(SPEC, value="score epoch_seconds", columns=SPEC.columns | cost)
-    change(folder, lambda rows: rows.kind == "run", epoch_seconds=2.0, date="2026-11-21")
+    spec = dataclasses.replace(SPEC, value="score", columns={"toy": {"metric": "f1"}}, scale={})
+    change(folder, lambda rows: rows.kind == "run", date="2026-11-21")
     change(folder, of_gcn, code_version="def5678")
     chosen_rows = dataclasses.replace(experiment(folder), tables={"toy": spec})
-    draw_figure(
-        chosen_rows,
-        FigureSpec("f", "score_against_cost", tables=("toy",)),
-        {"toy": table(folder, shown=chosen_rows)},
-        folder,
-    )
+    drawn = FigureSpec("f", "ablation", tables=("toy",))
+    draw_figure(chosen_rows, drawn, {"toy": table(folder, shown=chosen_rows)}, folder)
     assert written[0].splitlines() == [
         "ours: a CPU, 2 cores, 2026-11-21, abc1234; 2026-11-21, def5678",
         "published runs, not made here: GCN, kMIP",

@@ -184,9 +184,10 @@ def _legend(figure: Figure, tables: Mapping[str, ResultTable], *more: Line2D) ->
 
 
 def draw_score_against_cost(tables: Mapping[str, ResultTable]) -> Figure:
-    """Draw a line of panels for each cost, a panel for each data set: our complete models as points with their names.
+    """Draw a panel for each cost of each data set that has three models: our complete models, with their names.
 
-    Models with k-MIP have a colour and a line to the model without it, all others are grey.
+    Panels of one cost, or of the only data set, are side by side. Models with k-MIP have a colour and a line to the
+    model without it, all others are grey.
 
     Args:
         tables: with columns ``<data set> score`` and ``<data set> epoch_seconds`` or ``<data set> memory_mb``.
@@ -198,15 +199,16 @@ def draw_score_against_cost(tables: Mapping[str, ResultTable]) -> Figure:
         for cost in COSTS
         for name in names
         if (table := owners[f"{name} score"]) is owners.get(f"{name} {cost}")
-        and (rows := _complete_rows(table, name, cost))
+        and len(rows := _complete_rows(table, name, cost)) > 2  # two are two lines of the table
     }
     if not drawn:
         raise ResultsError(
-            f"{', '.join(tables)}: no model has all runs of a score and of {' or '.join(COSTS)} next to it"
+            f"{', '.join(tables)}: no data set has three models with all runs of a score and of {' or '.join(COSTS)}"
         )
     names, costs = (list(dict.fromkeys(parts)) for parts in zip(*drawn, strict=True))
-    size = COST_PANEL[0] * len(names), COST_PANEL[1] * len(costs)
-    figure, grid = plot.new_panels(*size, len(costs), len(names), squeeze=False)
+    lines, across = (len(costs), len(names)) if len(names) > 1 else (1, len(costs))
+    figure, grid = plot.new_panels(COST_PANEL[0] * across, COST_PANEL[1] * lines, lines, across, squeeze=False)
+    grid = grid.reshape(len(costs), len(names))
     labels: dict[Axes, list[Label]] = {}
     for (name, cost), rows in drawn.items():
         axes = grid[costs.index(cost), names.index(name)]

@@ -117,7 +117,7 @@ def timings(args: argparse.Namespace) -> list[Job]:
     if not jobs:
         raise ManifestError(f"--timing: {' '.join(args.ids)} has no trainings here")
     if (load := os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0) > BUSY:
-        print(f"warning: other work runs on this machine (load {load:.1f}): seconds will be too many", file=sys.stderr)
+        print(f"warning: load {load:.1f} in the last minute: other work makes the seconds too many", file=sys.stderr)
     return jobs
 
 

@@ -35,7 +35,7 @@ def test_timing_trains_the_first_seeds_in_their_folders(project: Path, monkeypat
     for load, warned in ((0.1, False), (2.0, True)):
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0), raising=False)
         assert reproduce.main(["run", "A", "--timing"]) == 0
-        assert ("other work runs on this machine (load 2.0)" in capsys.readouterr().err) is warned
+        assert ("warning: load 2.0 in the last minute" in capsys.readouterr().err) is warned
     assert order(project) == ["gcn/0", "kmip/0", "gcn/1", "kmip/1", "look", "gcn/0", "kmip/0"]
     runs = sorted((project / "results/timing").rglob("record.json"))
     assert [str(run.parent.relative_to(project)) for run in runs] == [

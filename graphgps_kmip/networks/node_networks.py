@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Annotated
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import Linear
 from torch_geometric.nn.attention import PolynormerAttention
@@ -76,6 +77,8 @@ def appnp(
 class LinearSteps(nn.Module):
     """Linear map, then steps of personalised PageRank (`torch_geometric.nn.APPNP`).
 
+    With ``alpha`` 0 the bias comes after the steps, as in SGC (Wu et al. 2019), else before, as in APPNP.
+
     Args:
         dim_in, dim_out (int): widths C, C'.
         steps (int, optional): number of steps; 0: the graph is not read. (default: 0)
@@ -95,8 +98,10 @@ class LinearSteps(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return new features of the nodes."""
-        y = self.linear(x)
-        return y if self.propagation is None else self.propagation(y, edge_index)
+        if self.propagation is None or self.propagation.alpha:
+            y = self.linear(x)
+            return y if self.propagation is None else self.propagation(y, edge_index)
+        return self.propagation(F.linear(x, self.linear.weight), edge_index) + self.linear.bias
 
 
 def _list_widths(plan: NetworkPlan, dim_in: int, dim_out: int) -> list[tuple[int, int]]:

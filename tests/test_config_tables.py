@@ -80,7 +80,7 @@ ROWS = {
     ),
     "Citation/cora-{appnp,linear,sgc}": (
         "network.appnp.* gnn.dropout optim.base_lr optim.max_epoch optim.weight_decay optim.weight_decay_layers "
-        "train.early_stop_patience"
+        "train.early_stop_patience train.eval_period"
     ),
     "Heterophilous/minesweeper-{exphormer,gat,gatedgcn,gcn,geco,kmip,transformer}": EXPANDER,
     "Heterophilous/minesweeper-*": (

@@ -98,9 +98,10 @@ class LinearSteps(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Return new features of the nodes."""
-        if self.propagation is None or self.propagation.alpha:
-            y = self.linear(x)
-            return y if self.propagation is None else self.propagation(y, edge_index)
+        if self.propagation is None:
+            return self.linear(x)
+        if self.propagation.alpha:
+            return self.propagation(self.linear(x), edge_index)
         return self.propagation(F.linear(x, self.linear.weight), edge_index) + self.linear.bias
 
 
